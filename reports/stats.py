@@ -1,0 +1,7 @@
+"""Numbers to estimates: the one place from which the methods are imported."""
+
+from __future__ import annotations
+
+from reports.estimate import EXACT, Estimate, Interval, exactly
+
+__all__ = ["EXACT", "Estimate", "Interval", "exactly"]
