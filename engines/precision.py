@@ -1,0 +1,91 @@
+"""Every choice that depends on the device, made in one place from capability and memory alone.
+
+The chapter's card is a T4 (sm_75): no native bfloat16, although torch answers that it is supported
+because it can emulate it; no flash attention, and grouped-query SDPA falls back to the slow MATH
+kernel there, so keys and values are expanded first; Triton has no fp16 `tl.dot`; autotuned GEMM
+templates want 68 multiprocessors and a T4 has 40. `choose` is pure: tests call it with devices
+that are not there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+Capability = tuple[int, int]
+
+FLASH_NEEDS: Capability = (8, 0)
+BF16_NEEDS: Capability = (8, 0)
+TRITON_FP16_DOT_NEEDS: Capability = (8, 0)
+AUTOTUNED_GEMM_MULTIPROCESSORS = 68
+WEIGHT_SHARE = 0.85
+"""Share of the device's memory that weights may take: the rest is for KV, workspace and context."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What to run with on one device. `compile_options` are those of `torch.compile`."""
+
+    dtype: Literal["float32", "float16"]
+    native_bf16: bool
+    attention: Literal["sdpa", "sdpa_expanded"]
+    flash_attention: bool
+    triton_fp16_dot: bool
+    compile_options: tuple[tuple[str, bool], ...]
+    vllm_dtype: Literal["half"] | None
+    vllm_backend: Literal["FLASH_ATTN", "TRITON_ATTN", "TORCH_SDPA"] | None
+    weight_budget_bytes: int
+
+
+def choose(
+    capability: Capability | None, memory_bytes: int, multiprocessors: int | None = None
+) -> Settings:
+    """Settings for a device; capability None is a CPU. Unknown multiprocessors count as enough."""
+    budget = int(memory_bytes * WEIGHT_SHARE)
+    if capability is None:
+        return Settings("float32", False, "sdpa", False, False, (), None, None, budget)
+    flash = capability >= FLASH_NEEDS
+    autotune = multiprocessors is None or multiprocessors >= AUTOTUNED_GEMM_MULTIPROCESSORS
+    return Settings(
+        dtype="float16",
+        native_bf16=capability >= BF16_NEEDS,
+        attention="sdpa" if flash else "sdpa_expanded",
+        flash_attention=flash,
+        triton_fp16_dot=capability >= TRITON_FP16_DOT_NEEDS,
+        compile_options=_compile_options(autotune),
+        vllm_dtype="half",
+        vllm_backend="FLASH_ATTN" if flash else "TRITON_ATTN",
+        weight_budget_bytes=budget,
+    )
+
+
+def _compile_options(autotuned_gemm: bool) -> tuple[tuple[str, bool], ...]:
+    """Without one of these a product with a single row is left to a general GEMM kernel."""
+    tuned = (("coordinate_descent_tuning", True),)
+    return (("max_autotune", True), *tuned) if autotuned_gemm else tuned
+
+
+def settings_here(device: str) -> Settings:
+    """`choose` for the device of this process."""
+    if device == "cuda":
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+        return choose(
+            (properties.major, properties.minor),
+            properties.total_memory,
+            properties.multi_processor_count,
+        )
+    import psutil
+
+    return choose(None, psutil.virtual_memory().total)
+
+
+def default_dtype(device: str) -> str:
+    """float16 on CUDA, float32 on a CPU, where half precision is slower and not better."""
+    return "float16" if device == "cuda" else "float32"
+
+
+def has_native_bf16(capability: Capability) -> bool:
+    """Whether the hardware computes in bfloat16; `is_bf16_supported` of torch counts emulation."""
+    return capability >= BF16_NEEDS
