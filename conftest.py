@@ -1,0 +1,42 @@
+"""Options, markers, header and the list of plugins. Imports no torch.
+
+`pytest-benchmark compare` imports this file on machines that only compare, and `--collect-only` has
+to be fast where torch is not installed; everything heavy is behind the plugins named below.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from fixtures.options import Options, add_options, header_lines
+
+pytest_plugins = [
+    "pytester",
+    "fixtures.selection",
+    "fixtures.recording",
+    "fixtures.judging",
+    "fixtures.models_at_hand",
+    "fixtures.telemetry",
+    "fixtures.ceilings",
+    "fixtures.measuring",
+    "fixtures.material",
+]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the options of the experiment (README, "Options")."""
+    add_options(parser.getgroup("experiment", "the serving experiment"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the markers and refuse options that cannot work, before anything is measured."""
+    config.addinivalue_line("markers", "claim(id): the claim of the registry that a test examines")
+    config.addinivalue_line("markers", "gpu: needs a CUDA GPU (set by the device of the test)")
+    config.addinivalue_line("markers", "devices(*kinds): devices on which a test makes sense")
+    config.addinivalue_line("markers", "control: an instrument check that runs before the claims")
+    Options.store(config)
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say what is under test."""
+    return header_lines(Options.of(config))
