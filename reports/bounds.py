@@ -18,7 +18,8 @@ UNSCALED = PrintedUnit(1.0, "")
 class Bound:
     """The claimed side is inside [low, high]; None leaves that side open.
 
-    `strict` excludes the ends themselves ("< 266", not "≤ 266"). `text` replaces the printed form.
+    `strict` excludes the ends themselves ("< 266", not "≤ 266"). `text` replaces the printed form;
+    a bound of words alone, with neither end, can be recorded but not judged.
     """
 
     low: float | None = None
@@ -27,10 +28,15 @@ class Bound:
     text: str = ""
 
     def __post_init__(self) -> None:
-        if self.low is None and self.high is None:
-            raise ValueError("a bound needs low, high or both: got neither")
+        if not self.numeric and not self.text:
+            raise ValueError("a bound needs low, high or both, or a text: got none of them")
         if self.low is not None and self.high is not None and self.low > self.high:
             raise ValueError(f"a bound must have low <= high, got [{self.low}, {self.high}]")
+
+    @property
+    def numeric(self) -> bool:
+        """True where a number can be judged against it."""
+        return self.low is not None or self.high is not None
 
     def contains(self, low: float, high: float) -> bool:
         """True when the whole interval [low, high] is on the claimed side."""

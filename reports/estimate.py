@@ -16,8 +16,6 @@ from reports.fields import Fields
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-EXACT = "exact"
-
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -39,7 +37,8 @@ class Estimate:
     """A measured value in a physical unit, with its interval where the sample is large enough.
 
     `low` and `high` are both None when it is not; then `warnings` says how many more are needed.
-    `n` counts `resampled` units ("run", "round", "item"): those that vary independently.
+    `n` counts `resampled` units ("run", "round", "item"): those that vary independently. An exact
+    number, counted or derived, has confidence 1 and is its own interval.
     """
 
     centre: float
@@ -77,7 +76,7 @@ class Estimate:
     @property
     def exact(self) -> bool:
         """True for a number that was counted or derived, so that nothing was sampled."""
-        return self.method == EXACT
+        return self.confidence == 1
 
     def to_json(self) -> dict[str, Any]:
         """Plain types only, as the run file stores them."""
@@ -104,4 +103,4 @@ class Estimate:
 
 def exactly(value: float, unit: str = "1") -> Estimate:
     """A counted or derived number as an estimate whose interval is the number itself."""
-    return Estimate(value, value, value, 1.0, 1, unit, "value", EXACT)
+    return Estimate(value, value, value, 1.0, 1, unit, "value", "exact")

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from reports.estimate import EXACT, Estimate, Interval, exactly
+from reports.estimate import Estimate, Interval, exactly
 
-__all__ = ["EXACT", "Estimate", "Interval", "exactly"]
+__all__ = ["Estimate", "Interval", "exactly"]

@@ -8,152 +8,34 @@ are written down before measuring, and nothing is measured again until it please
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from reports import significance
-from reports.bounds import UNSCALED, Bound
-from reports.claims import CLAIMS
+from reports.bounds import Bound, above, below, within
 from reports.estimate import Estimate, exactly
-from reports.fields import Fields
-from reports.units import PrintedUnit, printed_unit
+from reports.judged import A_A_CONTROL, JUDGED, Outcome, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+__all__ = [
+    "A_A_CONTROL",
+    "Bound",
+    "Outcome",
+    "Verdict",
+    "above",
+    "below",
+    "downgrade",
+    "gate",
+    "holm",
+    "judge",
+    "verdict_fails",
+    "within",
+]
+
+SHOWS_A_DIFFERENCE = frozenset({Outcome.REFUTED, Outcome.FAULT})
 ClaimsMode = Literal["strict", "report"]
-
-A_A_CONTROL = "A/A"
-"""Claim id under which a session records the control that times one engine against itself."""
-
-
-class Outcome(StrEnum):
-    """The five words of a verdict."""
-
-    CONFIRMED = "confirmed"
-    REFUTED = "refuted"
-    UNDECIDED = "undecided"
-    NOT_APPLICABLE = "not applicable"
-    FAULT = "measurement fault"
-
-
-DECIDED = frozenset({Outcome.CONFIRMED, Outcome.REFUTED})
-JUDGED = DECIDED | {Outcome.UNDECIDED}
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """One claim judged on one subject ("naive@1"), with everything needed to print the sentence.
-
-    `observation` marks a verdict that never fails a test, such as a timed claim on a CPU; a
-    measurement fault fails all the same.
-    """
-
-    claim: str
-    subject: str
-    quantity: str
-    outcome: Outcome
-    observation: bool
-    estimate: Estimate | None
-    bound: Bound
-    reason: str
-    device: str
-    p_value: float | None = None
-    minimum_detectable_effect: float | None = None
-    extra: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def timed(self) -> bool:
-        """True where a clock was involved: such verdicts fall with a failed A/A control."""
-        claim = CLAIMS.get(self.claim)
-        sampled = self.estimate is not None and not self.estimate.exact
-        return sampled and (claim is None or claim.timed)
-
-    def sentence(self) -> str:
-        """`naive@1: measured 31.2 tok/s [30.8, 31.7] (5 runs), claimed < 266: confirmed`."""
-        return (
-            f"{self.subject}: {self._measured()}, claimed {self.claimed()}: "
-            f"{self.outcome}{self._remark()}"
-        )
-
-    def claimed(self) -> str:
-        """The bound alone, scaled like the measured value: `< 266`."""
-        return self.bound.describe(self._unit())
-
-    def value(self) -> str:
-        """The value alone: `31.2 tok/s [30.8, 31.7]`; a dash where nothing was measured."""
-        if self.estimate is None:
-            return "–"
-        unit = self._unit()
-        if self.estimate.exact or self.estimate.interval is None:
-            return unit.with_label(self.estimate.centre)
-        low, high = self.estimate.interval
-        return f"{unit.with_label(self.estimate.centre)} [{unit.number(low)}, {unit.number(high)}]"
-
-    def _unit(self) -> PrintedUnit:
-        return (
-            UNSCALED
-            if self.estimate is None
-            else printed_unit(self.estimate.unit, self.estimate.centre)
-        )
-
-    def _measured(self) -> str:
-        if self.estimate is None:
-            return "nothing measured"
-        named = "" if self.quantity in ("", self.estimate.unit) else f"{self.quantity} "
-        if self.estimate.exact:
-            return f"counted {named}{self.value()}"
-        plural = "" if self.estimate.n == 1 else "s"
-        return (
-            f"measured {named}{self.value()} ({self.estimate.n} {self.estimate.resampled}{plural})"
-        )
-
-    def _remark(self) -> str:
-        parts = [self.reason] if self.reason else []
-        if self.outcome is Outcome.UNDECIDED and self.minimum_detectable_effect is not None:
-            effect = self._unit().with_label(self.minimum_detectable_effect)
-            parts.append(f"smallest detectable difference {effect}")
-        if self.observation and self.outcome in JUDGED:
-            parts.append("observation only")
-        return f" ({'; '.join(parts)})" if parts else ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain types only, as the run file stores them."""
-        return {
-            "claim": self.claim,
-            "subject": self.subject,
-            "quantity": self.quantity,
-            "outcome": str(self.outcome),
-            "observation": self.observation,
-            "estimate": None if self.estimate is None else self.estimate.to_json(),
-            "bound": self.bound.to_json(),
-            "reason": self.reason,
-            "device": self.device,
-            "p_value": self.p_value,
-            "minimum_detectable_effect": self.minimum_detectable_effect,
-            "extra": dict(self.extra),
-        }
-
-    @classmethod
-    def from_json(cls, data: object) -> Verdict:
-        """Read what `to_json` wrote; further keys such as nodeid and block are ignored."""
-        fields = Fields(data, "verdict")
-        estimate = fields.optional_mapping("estimate")
-        return cls(
-            claim=fields.filled_text("claim"),
-            subject=fields.text("subject"),
-            quantity=fields.text("quantity"),
-            outcome=_outcome(fields.text("outcome")),
-            observation=fields.flag("observation"),
-            estimate=None if estimate is None else Estimate.from_json(estimate),
-            bound=Bound.from_json(fields.mapping("bound")),
-            reason=fields.text("reason"),
-            device=fields.text("device"),
-            p_value=fields.optional_number("p_value"),
-            minimum_detectable_effect=fields.optional_number("minimum_detectable_effect"),
-            extra=fields.optional_mapping("extra") or {},
-        )
 
 
 def judge(
@@ -176,6 +58,10 @@ def judge(
     exact (a count, a derived figure) and has `unit`. Faults come first: a number that cannot be
     trusted is not even an observation.
     """
+    if not bound.numeric:
+        raise ValueError(
+            f"{claim} {subject}: a bound needs a number to judge by, got {bound.text!r}"
+        )
     estimate = measured if isinstance(measured, Estimate) else exactly(measured, unit)
     outcome, reason = _decide(estimate, bound, applies, faults)
     judged = outcome in JUDGED
@@ -251,15 +137,20 @@ def _downgraded(verdict: Verdict, reason: str) -> Verdict:
     )
 
 
+def gate(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Stored verdicts after the A/A control: where it shows a difference, timed ones are faults.
+
+    An undecided control shows none: it says that the session could not have seen a small one.
+    """
+    verdicts = [Verdict.from_json(item) for item in found]
+    failed = [v for v in verdicts if v.claim == A_A_CONTROL and v.outcome in SHOWS_A_DIFFERENCE]
+    if failed:
+        reason = f"the A/A control is {failed[0].outcome}: {failed[0].reason or failed[0].value()}"
+        verdicts = downgrade(verdicts, reason)
+    return [{**old, **new.to_json()} for old, new in zip(found, verdicts, strict=True)]
+
+
 def holm(verdicts: Sequence[Verdict], alpha: float = 0.05) -> set[int]:
     """Indices of the timed verdicts that survive Holm's correction over all timed ones given."""
     family = [v.p_value if v.timed and v.outcome in JUDGED else None for v in verdicts]
     return significance.holm(family, alpha)
-
-
-def _outcome(text: str) -> Outcome:
-    try:
-        return Outcome(text)
-    except ValueError:
-        known = ", ".join(repr(str(outcome)) for outcome in Outcome)
-        raise ValueError(f"verdict.outcome must be one of {known}, got {text!r}") from None
