@@ -19,7 +19,8 @@ pytest_plugins = [
     "fixtures.telemetry",
     "fixtures.ceilings",
     "fixtures.measuring",
-    "fixtures.material",
+    "fixtures.qualities",
+    "fixtures.rows",
 ]
 
 

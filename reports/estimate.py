@@ -8,7 +8,7 @@ and what was resampled to get it. The class stands apart from the methods that m
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from reports.fields import Fields
@@ -77,6 +77,21 @@ class Estimate:
     def exact(self) -> bool:
         """True for a number that was counted or derived, so that nothing was sampled."""
         return self.confidence == 1
+
+    def times(self, factor: float, unit: str | None = None) -> Estimate:
+        """The same estimate in another unit or relative to a constant; `factor` is positive."""
+        if factor <= 0:
+            raise ValueError(f"factor must be positive, got {factor}")
+        beside = self.alternative
+        return replace(
+            self,
+            centre=self.centre * factor,
+            low=None if self.low is None else self.low * factor,
+            high=None if self.high is None else self.high * factor,
+            unit=self.unit if unit is None else unit,
+            alternative=beside
+            and replace(beside, low=beside.low * factor, high=beside.high * factor),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain types only, as the run file stores them."""

@@ -1,0 +1,147 @@
+"""Sections 3.2, 7.2 and 8, measured: no engine passes its ceiling, and every rung comes closer."""
+
+from __future__ import annotations
+
+import pytest
+
+from engines import cost
+from engines.gpus import find_gpu
+from fixtures.hardware import why_not
+from reports import stats
+from reports.bounds import above, below, within
+from reports.verdict import A_A_CONTROL
+
+ENGINES = ("naive", "static_kv", "compiled", "continuous", "int8", "nf4")
+LADDER = ("naive", "static_kv", "compiled")
+SAME = 0.03
+"""Margin within which two speeds count as the same, here and in C40."""
+
+
+@pytest.mark.control
+def test_one_engine_against_itself_shows_no_difference(measure, judge):
+    """A/A control: if the instrument sees a difference here, no timed verdict can be trusted."""
+    naive = measure.engine("naive", measure.shape())
+    found = measure.compare_built({"A": naive, "A again": naive}, measure.shape())
+    judge(
+        found.ratio("A", "A again"),
+        within(1 - SAME, 1 + SAME),
+        quantity="step time, A over A again",
+        subject="naive@1",
+        claim=A_A_CONTROL,
+        faults=found.faults,
+    )
+
+
+@pytest.mark.claim("C10")
+@pytest.mark.claim("C26")
+@pytest.mark.parametrize("engine_name", ENGINES, ids="engine:{}".format)
+def test_batch_1_decode_stays_below_the_ceiling(engine_name, measure, judge, ceilings, rows):
+    """Section 3.2: no code decodes faster than the bytes of its own step arrive.
+
+    A rate above the datasheet ceiling is a fault of the measurement, not a refutation. The row that
+    is kept carries the quality beside the speed.
+    """
+    run = measure.decode(engine_name)
+    ceiling = ceilings.hard_bytes_per_s / run.bytes_per_step
+    judge(
+        run.tokens_per_s,
+        below(ceiling),
+        quantity="decode rate",
+        subject=run.subject,
+        faults=[*run.faults, *ceilings.above_datasheet(run)],
+        extra={"of_measured_read": run.tokens_per_s.centre * run.bytes_per_step / ceilings.read.centre},
+    )
+    rows.keep(run, claim="C10")
+
+
+@pytest.mark.claim("C09")
+def test_at_batch_1_the_arithmetic_units_idle(measure, judge, device, loaded):
+    """Sections 3.2 and 8: at the ceiling a T4 uses 0.488 % of its arithmetic rate; MFU is below that.
+
+    The bound is the MFU at the device's own ceiling: FLOPs over bytes, over the ridge point.
+    """
+    run = measure.decode("compiled")
+    gpu = find_gpu(_gpu_name(device))
+    context = run.shape.mean_context_tokens
+    flops = cost.decode_flops(loaded.shape, context)
+    rate = stats.estimate_mean(
+        [flops / step for step in run.steps], unit="FLOP/s", resampled="round"
+    )
+    if gpu is None:
+        judge(rate, above(0.0), quantity="arithmetic", subject=run.subject, applies="no datasheet rate for this device")
+        return
+    mfu = rate.times(1 / gpu.fp16_flops_per_s, unit="1")
+    at_ceiling = flops / run.bytes_per_step * gpu.bandwidth_bytes_per_s / gpu.fp16_flops_per_s
+    judge(mfu, below(at_ceiling), quantity="MFU", subject=run.subject, faults=run.faults)
+
+
+@pytest.mark.claim("C11")
+def test_the_naive_engine_is_about_ten_times_under_its_ceiling(measure, judge, ceilings, device):
+    """Section 7.2: on a T4 between 5 and 20 times; elsewhere the number is an observation."""
+    run = measure.decode("naive")
+    ceiling = ceilings.hard_bytes_per_s / run.bytes_per_step
+    gap = stats.estimate_mean(
+        [ceiling * step / run.shape.batch_size for step in run.steps], unit="1", resampled="round"
+    )
+    judge(
+        gap,
+        within(5, 20),
+        quantity="ceiling over measured",
+        subject=run.subject,
+        applies=why_not("C11", device),
+        faults=run.faults,
+    )
+
+
+@pytest.mark.claim("C12")
+def test_every_rung_is_closer_to_its_ceiling_than_the_one_before(measure, judge):
+    """Sections 7.2 and 8: naive, static cache, static cache + compile, each against its own bytes."""
+    found = measure.compare_engines(LADDER)
+    for slow, fast in zip(LADDER, LADDER[1:], strict=False):
+        own_bytes = found.runs[fast].bytes_per_step / found.runs[slow].bytes_per_step
+        judge(
+            found.ratio(slow, fast).times(own_bytes),
+            above(1.0),
+            quantity=f"share of its ceiling, over that of {slow}",
+            subject=f"{fast}@1",
+            faults=found.faults,
+        )
+
+
+@pytest.mark.claim("C13")
+def test_a_step_takes_as_long_as_its_bytes(measure, judge, ceilings, device):
+    """Section 3.2: with a longer cache to read a step gets longer, as far as its bytes say.
+
+    The compiled rung reads its whole preallocated cache. Slope over predicted slope within [1, 3];
+    not applicable where the longer cache adds less than half a step.
+    """
+    from fixtures.long_cache import longest_cache_tokens
+
+    short = measure.shape()
+    long_tokens = longest_cache_tokens(measure.shelf.loaded, device, short.max_tokens)
+    engines = {
+        f"cache {tokens}": measure.shelf.get("compiled", max_tokens=tokens)
+        for tokens in (short.max_tokens, long_tokens)
+    }
+    found = measure.compare_built(engines, short)
+    (near, near_run), (far, far_run) = found.runs.items()
+    more_bytes = far_run.bytes_per_step - near_run.bytes_per_step
+    predicted = more_bytes / ceilings.read.centre
+    slopes = [
+        (b - a) / predicted for a, b in zip(found.samples[near], found.samples[far], strict=True)
+    ]
+    too_short = predicted < 0.5 * near_run.step_s.centre
+    judge(
+        stats.estimate_mean(slopes, unit="1", resampled="round"),
+        within(1, 3),
+        quantity=f"slope over predicted, cache {short.max_tokens} to {long_tokens} tokens",
+        subject="compiled@1",
+        applies=f"{more_bytes / 1e6:.3g} MB more add less than half a step" if too_short else None,
+        faults=found.faults,
+    )
+
+
+def _gpu_name(device: str) -> str:
+    from fixtures.environment import describe_device
+
+    return describe_device(device)["name"]
