@@ -1,0 +1,90 @@
+"""Shares of items, and paired differences between two arms that answered the same items."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from reports.estimate import Estimate, Interval
+from reports.intervals import estimate_mean
+from reports.samples import CONFIDENCE, Floats, Numbers, same_length, sample, t_critical
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def estimate_proportion(
+    successes: int,
+    n: int,
+    *,
+    unit: str = "1",
+    resampled: str = "item",
+    confidence: float = CONFIDENCE,
+) -> Estimate:
+    """The share of successes among n independent items.
+
+    Clopper-Pearson judges, because it never covers less than it says; Wilson, shorter on average,
+    stands beside.
+    """
+    if n < 1 or not 0 <= successes <= n:
+        raise ValueError(f"expected 0 <= successes <= n and n >= 1, got {successes} of {n}")
+    from scipy.stats import binomtest
+
+    test = binomtest(int(successes), int(n))
+    exact = test.proportion_ci(confidence, "exact")
+    wilson = test.proportion_ci(confidence, "wilson")
+    return Estimate(
+        successes / n, float(exact.low), float(exact.high), confidence, n, unit, resampled,
+        "Clopper-Pearson", alternative=Interval(float(wilson.low), float(wilson.high), "Wilson"),
+    )  # fmt: skip
+
+
+def estimate_paired_difference(
+    a: Numbers | Sequence[bool],
+    b: Numbers | Sequence[bool],
+    *,
+    unit: str = "1",
+    resampled: str = "item",
+    seed: int = 0,
+    confidence: float = CONFIDENCE,
+) -> Estimate:
+    """The mean of a[i] − b[i] over items that both arms answered, in `unit`.
+
+    Right and wrong answers (0 and 1) get Agresti and Min's interval, which stays honest when few
+    items differ or none; other values are a mean of differences.
+    """
+    left, right = sample(a, "a"), sample(b, "b")
+    same_length(left, right)
+    if np.isin(left, (0, 1)).all() and np.isin(right, (0, 1)).all():
+        return _agresti_min(left, right, unit, resampled, confidence)
+    return estimate_mean(
+        left - right, unit=unit, resampled=resampled, seed=seed, confidence=confidence
+    )
+
+
+def mcnemar_exact(a: Sequence[bool] | Floats, b: Sequence[bool] | Floats) -> float:
+    """Exact two-sided p-value of McNemar's test: is each arm better on as many items as the other?
+
+    Only items on which they differ count; 1.0 when there are none.
+    """
+    from scipy.stats import binomtest
+
+    left, right = sample(a, "a"), sample(b, "b")
+    same_length(left, right)
+    gained, lost = int((left > right).sum()), int((left < right).sum())
+    return float(binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
+
+
+def _agresti_min(a: Floats, b: Floats, unit: str, resampled: str, confidence: float) -> Estimate:
+    """Agresti & Min (2005), Stat. Med. 24: Wald's interval after half an item in each cell."""
+    n = a.size
+    gained, lost = float((a > b).sum()), float((a < b).sum())
+    padded = n + 2
+    difference = (gained - lost) / padded
+    variance = ((gained + lost + 1) / padded - difference**2) / padded
+    half = t_critical(n, confidence) * variance**0.5
+    return Estimate(
+        (gained - lost) / n, max(difference - half, -1.0), min(difference + half, 1.0),
+        confidence, n, unit, resampled, "Agresti-Min, paired",
+    )  # fmt: skip
