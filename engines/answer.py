@@ -14,9 +14,10 @@ from engines.engine import ClientGone, OnToken
 from engines.records import Completion, FinishReason, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from engines.clock import Clock, Stamp
+    from engines.models import LoadedModel
 
 
 @dataclass
@@ -76,12 +77,33 @@ def rejected(request: Request, reason: str, now_s: float) -> Completion:
     return Completion(request, now_s, (), (), "rejected", error=reason)
 
 
-def in_batches(requests: Sequence[Request], size: int) -> Iterator[Sequence[Request]]:
-    """Consecutive groups of at most `size` requests."""
-    for start in range(0, len(requests), size):
-        yield requests[start : start + size]
+def serve_in_groups(
+    requests: Sequence[Request],
+    *,
+    size: int,
+    capacity: int,
+    clock: Clock,
+    serve: Callable[[list[Answer]], None],
+) -> list[Completion]:
+    """Serve consecutive groups of at most `size` requests; those that can never fit are rejected.
+
+    One completion per request, in the order of the requests.
+    """
+    done: dict[int, Completion] = {}
+    for index, request in enumerate(requests):
+        if reason := too_long(request, capacity):
+            done[index] = rejected(request, reason, clock.now_s())
+    fitting = [index for index in range(len(requests)) if index not in done]
+    for start in range(0, len(fitting), size):
+        group = fitting[start : start + size]
+        now = clock.now_s()
+        answers = [Answer(requests[index], now) for index in group]
+        serve(answers)
+        done.update({index: a.completion(clock) for index, a in zip(group, answers, strict=True)})
+    return [done[index] for index in range(len(requests))]
 
 
-def warm_up_request(vocab_size: int, prompt_tokens: int, max_new_tokens: int) -> Request:
+def warm_up_request(loaded: LoadedModel, prompt_tokens: int, max_new_tokens: int) -> Request:
     """A request of the timed shape; what it says does not matter."""
+    vocab_size = loaded.model.config.get_text_config().vocab_size
     return Request(tuple(i % vocab_size for i in range(prompt_tokens)), max_new_tokens)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import StoppingCriteria
 
-from engines.answer import Answer, in_batches, rejected, too_long, warm_up_request
+from engines.answer import Answer, serve_in_groups, too_long, warm_up_request
 from engines.engine import Memory, OnToken, RequestRejected, WarmUp
 from engines.footprint import cache_bytes, decode_step_bytes, weight_bytes
 
@@ -63,8 +63,7 @@ class Naive:
 
     def warm_up(self, prompt_tokens: int, max_new_tokens: int) -> WarmUp:
         """Two runs of the timed shape: allocation, kernel selection and lazy loading are over."""
-        vocab_size = self.loaded.model.config.get_text_config().vocab_size
-        request = warm_up_request(vocab_size, prompt_tokens, max_new_tokens)
+        request = warm_up_request(self.loaded, prompt_tokens, max_new_tokens)
         if reason := too_long(request, self.max_tokens):
             raise RequestRejected(reason)
         start = self.clock.synchronized_s()
@@ -75,11 +74,13 @@ class Naive:
 
     def run(self, requests: Sequence[Request], on_token: OnToken | None = None) -> list[Completion]:
         """Group after group; `sent_s` is when a request's own group was started."""
-        return [
-            completion
-            for group in in_batches(requests, self.batch_size)
-            for completion in self._run_group(group, on_token)
-        ]
+        return serve_in_groups(
+            requests,
+            size=self.batch_size,
+            capacity=self.max_tokens,
+            clock=self.clock,
+            serve=lambda answers: self._generate(answers, on_token),
+        )
 
     def bytes_per_step(self, context_tokens: int) -> int:
         """Weights once, and every row's keys and values so far."""
@@ -88,20 +89,6 @@ class Naive:
     def memory(self) -> Memory:
         """The cache is that of the last group, which `generate` has dropped since."""
         return Memory(weight_bytes(self.loaded.model), self._kv_bytes)
-
-    def _run_group(self, group: Sequence[Request], on_token: OnToken | None) -> list[Completion]:
-        now = self.clock.now_s()
-        reasons = [too_long(request, self.max_tokens) for request in group]
-        answers = [
-            Answer(request, now) for request, why in zip(group, reasons, strict=True) if not why
-        ]
-        if answers:
-            self._generate(answers, on_token)
-        served = iter(answers)
-        return [
-            rejected(request, why, now) if why else next(served).completion(self.clock)
-            for request, why in zip(group, reasons, strict=True)
-        ]
 
     def _generate(self, answers: list[Answer], on_token: OnToken | None) -> None:
         ids, mask = _padded([a.request.prompt_ids for a in answers], self.loaded.model.device)

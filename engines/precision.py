@@ -33,6 +33,7 @@ class Settings:
     attention: Literal["sdpa", "sdpa_expanded"]
     flash_attention: bool
     triton_fp16_dot: bool
+    decode_attention: Literal["sdpa", "sdpa_expanded", "reductions"]
     compile_options: tuple[tuple[str, bool], ...]
     vllm_dtype: Literal["half"] | None
     vllm_backend: Literal["FLASH_ATTN", "TRITON_ATTN", "TORCH_SDPA"] | None
@@ -45,7 +46,7 @@ def choose(
     """Settings for a device; capability None is a CPU. Unknown multiprocessors count as enough."""
     budget = int(memory_bytes * WEIGHT_SHARE)
     if capability is None:
-        return Settings("float32", False, "sdpa", False, False, (), None, None, budget)
+        return Settings("float32", False, "sdpa", False, False, "sdpa", (), None, None, budget)
     flash = capability >= FLASH_NEEDS
     autotune = multiprocessors is None or multiprocessors >= AUTOTUNED_GEMM_MULTIPROCESSORS
     return Settings(
@@ -54,6 +55,7 @@ def choose(
         attention="sdpa" if flash else "sdpa_expanded",
         flash_attention=flash,
         triton_fp16_dot=capability >= TRITON_FP16_DOT_NEEDS,
+        decode_attention="sdpa" if flash else "sdpa_expanded",
         compile_options=_compile_options(autotune),
         vllm_dtype="half",
         vllm_backend="FLASH_ATTN" if flash else "TRITON_ATTN",
