@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engines.flops import decode_step_flops, prefill_flops
+from engines.flops import decode_flops, prefill_flops
 
 if TYPE_CHECKING:
     from engines.layers import Layer
@@ -25,7 +25,7 @@ __all__ = [
     "decode_ceiling_tokens_per_s",
     "decode_kv_bytes",
     "decode_step_bytes",
-    "decode_step_flops",
+    "decode_flops",
     "decode_weight_bytes",
     "kv_bytes_per_token",
     "kv_cache_bytes",

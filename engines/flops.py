@@ -18,7 +18,7 @@ Logits = Literal["all", "last"]
 """Whether a prefill applies the head to every prompt token or to the last one only."""
 
 
-def decode_step_flops(shape: ModelShape, context_tokens: int = 0, batch_size: int = 1) -> int:
+def decode_flops(shape: ModelShape, context_tokens: int = 0, batch_size: int = 1) -> int:
     """Operations of one decode step over all rows of the batch [FLOP]."""
     attention = sum(
         _pair_flops(layer) * layer.tokens_kept(context_tokens) for layer in shape.layers

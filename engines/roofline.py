@@ -28,7 +28,7 @@ def decode_intensity(
     shape: ModelShape, context_tokens: int = 0, batch_size: int = 1, bytes_per_weight: float = 2.0
 ) -> float:
     """Arithmetic intensity of a decode step [FLOP/byte]."""
-    flops = cost.decode_step_flops(shape, context_tokens, batch_size)
+    flops = cost.decode_flops(shape, context_tokens, batch_size)
     return flops / cost.decode_step_bytes(shape, context_tokens, batch_size, bytes_per_weight)
 
 
@@ -80,7 +80,7 @@ def batch_point(
     """One decode step at this batch size: the longer of moving its bytes and doing its FLOPs."""
     moved = cost.decode_step_bytes(shape, context_tokens, batch_size, bytes_per_weight)
     memory_s = moved / bandwidth_bytes_per_s
-    compute_s = cost.decode_step_flops(shape, context_tokens, batch_size) / flops_per_s
+    compute_s = cost.decode_flops(shape, context_tokens, batch_size) / flops_per_s
     step_s = max(memory_s, compute_s)
     bound: Literal["memory", "compute"] = "memory" if memory_s >= compute_s else "compute"
     return BatchPoint(batch_size, step_s, batch_size / step_s, bound)

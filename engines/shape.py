@@ -37,7 +37,7 @@ class ModelShape:
     """Sizes of a decoder-only language model; of a multimodal one, its language model only."""
 
     model_type: str
-    num_hidden_layers: int
+    num_layers: int
     hidden_size: int
     num_attention_heads: int
     num_key_value_heads: int
@@ -107,7 +107,7 @@ def _shape(config: Config) -> ModelShape:
     family, config, notes = in_family(config)
     return ModelShape(
         model_type=config.text("model_type", default=""),
-        num_hidden_layers=config.whole("num_hidden_layers"),
+        num_layers=config.whole("num_hidden_layers"),
         hidden_size=config.whole("hidden_size"),
         num_attention_heads=config.whole("num_attention_heads"),
         num_key_value_heads=kv_heads(config, family),
