@@ -64,7 +64,7 @@ def estimate_paired_difference(
 
 
 def mcnemar_exact(a: Sequence[bool] | Floats, b: Sequence[bool] | Floats) -> float:
-    """Exact two-sided p-value of McNemar's test: is each arm better on as many items as the other?
+    """Exact two-sided p-value of McNemar's test that each arm is as often the better one.
 
     Only items on which they differ count; 1.0 when there are none.
     """
