@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from engines.serving.text import IdsAsText, StopStrings, TextStream
 from fixtures.scripted_engine import ByteTokenizer
+import itertools
 
 THAI = "น้ำแข็ง กินข้าวไหม 🙂 ผู้ใหญ่"
 
@@ -83,7 +84,7 @@ def shown(pieces, stops):
 )
 def test_a_stop_string_ends_the_text_however_it_is_cut(text, stops, cuts):
     ends = sorted({*(min(cut, len(text)) for cut in cuts), 0, len(text)})
-    pieces = [text[a:b] for a, b in zip(ends, ends[1:], strict=False)]
+    pieces = [text[a:b] for a, b in itertools.pairwise(ends)]
     starts = [start for stop in stops if (start := text.find(stop)) >= 0]
     whole = text[: min(starts)] if starts else text
     # A cut may show a stop that ends earlier before one that starts earlier is complete.
