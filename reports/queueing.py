@@ -40,11 +40,11 @@ def mean_sojourn_s(service_s: float, utilisation: float, service_cv: float = 1.0
     """
     if service_s <= 0 or utilisation < 0:
         raise ValueError(
-            f"service_s {service_s} and utilisation {utilisation}, expected more than 0 and 0 or more"
+            f"service_s {service_s}, utilisation {utilisation}: expected more than 0, 0 or more"
         )
     if utilisation >= 1:
         raise UnstableQueueError(
-            f"utilisation {utilisation:g} is unstable: the queue grows without end; expected below 1"
+            f"utilisation {utilisation:g} is unstable, the queue never settles: expected below 1"
         )
     waiting_s = utilisation * service_s * (1 + service_cv**2) / (2 * (1 - utilisation))
     return service_s + waiting_s
