@@ -32,8 +32,4 @@ def cache_bytes(cache: Cache) -> int:
 def decode_step_bytes(loaded: LoadedModel, context_tokens: int, batch_size: int) -> int:
     """Bytes one decode step must read: the weights once, and every row's KV at this context."""
     size = loaded.bytes_per_value
-    read = cost.decode_weight_bytes(loaded.shape, bytes_per_weight=size)
-    kv = cost.kv_cache_bytes(
-        loaded.shape, context_tokens, batch_size=batch_size, bytes_per_value=size
-    )
-    return round(read + kv)
+    return cost.decode_step_bytes(loaded.shape, context_tokens, batch_size, size, size)
