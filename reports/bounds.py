@@ -55,10 +55,12 @@ class Bound:
         if self.text:
             return self.text
         if self.low is not None and self.high is not None:
-            return f"in [{unit.number(self.low)}, {unit.number(self.high)}]"
+            if self.low == self.high:
+                return f"= {unit.declared(self.low)}"
+            return f"in [{unit.declared(self.low)}, {unit.declared(self.high)}]"
         if self.high is not None:
-            return f"{'<' if self.strict else '≤'} {unit.number(self.high)}"
-        return f"{'>' if self.strict else '≥'} {unit.number(self.low or 0.0)}"
+            return f"{'<' if self.strict else '≤'} {unit.declared(self.high)}"
+        return f"{'>' if self.strict else '≥'} {unit.declared(self.low or 0.0)}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain types only, as the run file stores them."""

@@ -59,12 +59,11 @@ class Estimate:
             raise ValueError(f"confidence must be in (0, 1], got {self.confidence}")
         if self.n < 1:
             raise ValueError(f"n must be at least 1, got {self.n}")
-        if self.interval is None:
-            if self.low is not None or self.high is not None:
-                raise ValueError(f"an interval needs both ends, got [{self.low}, {self.high}]")
-        elif (
-            not math.isfinite(self.interval[0])
-            or not self.interval[0] <= self.interval[1] < math.inf
+        if (self.low is None) != (self.high is None):
+            raise ValueError(f"an interval needs both ends, got [{self.low}, {self.high}]")
+        if (
+            self.interval is not None
+            and not -math.inf < self.interval[0] <= self.interval[1] < math.inf
         ):
             raise ValueError(f"the interval must be finite and ascend, got {self.interval}")
 

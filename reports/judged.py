@@ -10,7 +10,7 @@ from reports.bounds import UNSCALED, Bound
 from reports.claim_list import CLAIM_LIST
 from reports.estimate import Estimate
 from reports.fields import Fields
-from reports.units import PrintedUnit, printed_unit
+from reports.units import PrintedUnit, exact_unit, printed_unit
 
 A_A_CONTROL = "A/A"
 """Claim id under which a session records the control that times one engine against itself."""
@@ -63,7 +63,7 @@ class Verdict:
         """`naive@1: measured 31.2 tok/s [30.8, 31.7] (5 runs), claimed < 266: confirmed`."""
         return (
             f"{self.subject}: {self._measured()}, claimed {self.claimed()}: "
-            f"{self.outcome}{self._remark()}"
+            f"{self.outcome}{self.remark()}"
         )
 
     def claimed(self) -> str:
@@ -81,11 +81,11 @@ class Verdict:
         return f"{unit.with_label(self.estimate.centre)} [{unit.number(low)}, {unit.number(high)}]"
 
     def _unit(self) -> PrintedUnit:
-        return (
-            UNSCALED
-            if self.estimate is None
-            else printed_unit(self.estimate.unit, self.estimate.centre)
-        )
+        if self.estimate is None:
+            return UNSCALED
+        if self.estimate.exact:
+            return exact_unit(self.estimate.unit)
+        return printed_unit(self.estimate.unit, self.estimate.centre)
 
     def _measured(self) -> str:
         if self.estimate is None:
@@ -98,7 +98,8 @@ class Verdict:
             f"measured {named}{self.value()} ({self.estimate.n} {self.estimate.resampled}{plural})"
         )
 
-    def _remark(self) -> str:
+    def remark(self) -> str:
+        """What follows the outcome in brackets, or nothing: ` (throttled)`."""
         parts = [self.reason] if self.reason else []
         if self.outcome is Outcome.UNDECIDED and self.minimum_detectable_effect is not None:
             effect = self._unit().with_label(self.minimum_detectable_effect)

@@ -15,39 +15,42 @@ _TEST_FIELDS = ("nodeid", "outcome", "duration_s", "block", "reason")
 
 def salvage(path: str | Path) -> dict[str, Any]:
     """A run file from a journal; `pytest-benchmark compare` and every report read it."""
-    found = journal.read(path)
+    return restored(journal.read(path))
+
+
+def restored(found: journal.Journal) -> dict[str, Any]:
+    """The run file that a journal stands for."""
+    header = dict(found.header)
     document = {
-        "machine_info": found.header.pop("machine_info", None) or _machine_info(found.header),
-        "commit_info": found.header.pop("commit_info", None) or {},
+        "machine_info": header.pop("machine_info", None) or _machine_info(header),
+        "commit_info": header.pop("commit_info", None) or {},
         "benchmarks": [entry for test in found.tests for entry in test.get("benchmarks") or []],
-        "datetime": str(found.header.get("started", "")),
+        "datetime": str(header.get("started", "")),
         "version": "salvaged",
-        "experiment": experiment(found),
+        "experiment": experiment(header, found.tests),
     }
     clean: dict[str, Any] = strict_json.purify(document)
     return clean
 
 
-def experiment(found: journal.Journal) -> dict[str, Any]:
+def experiment(header: dict[str, Any], tests: list[dict[str, Any]]) -> dict[str, Any]:
     """The `experiment` entry: header, and the tests taken apart into the run file's lists."""
     verdicts = [
         {**verdict, "nodeid": test["nodeid"], "block": test.get("block", 0)}
-        for test in found.tests
+        for test in tests
         for verdict in test.get("verdicts") or []
     ]
     return {
-        **found.header,
-        "tests": [{key: test.get(key) for key in _TEST_FIELDS} for test in found.tests],
+        **header,
+        "tests": [{key: test.get(key) for key in _TEST_FIELDS} for test in tests],
         "verdicts": gate(verdicts),
-        "rows": _parts(found, "rows"),
-        "series": _parts(found, "series"),
+        "rows": _parts(tests, "rows"),
+        "series": _parts(tests, "series"),
     }
 
 
-def _parts(found: journal.Journal, key: str) -> list[dict[str, Any]]:
-    return [
-        {**part, "nodeid": test["nodeid"]} for test in found.tests for part in test.get(key) or []
-    ]
+def _parts(tests: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+    return [{**part, "nodeid": test["nodeid"]} for test in tests for part in test.get(key) or []]
 
 
 def _machine_info(header: dict[str, Any]) -> dict[str, Any]:

@@ -23,10 +23,16 @@ class PrintedUnit:
 
     factor: float
     label: str
+    exact: bool = False
 
     def number(self, value: float) -> str:
-        """The scaled number alone: three significant digits, whole numbers whole."""
-        return significant(value / self.factor)
+        """The scaled number alone: three significant digits, or all that an exact number has."""
+        return self.declared(value) if self.exact else significant(value / self.factor)
+
+    def declared(self, value: float) -> str:
+        """A number that was written down and not measured: `1`, `0.97`, `114,688`."""
+        text = significant(value / self.factor, digits=6)
+        return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
 
     def with_label(self, value: float) -> str:
         """The scaled number and its unit."""
@@ -42,13 +48,17 @@ def printed_unit(unit: str, magnitude: float) -> PrintedUnit:
     return PrintedUnit(*(fitting[-1] if fitting else steps[0]))
 
 
+def exact_unit(unit: str) -> PrintedUnit:
+    """Print an exact number unscaled, in its base unit."""
+    base = {"1": "", "bytes": "B", "bytes/s": "B/s"}.get(unit, unit)
+    return PrintedUnit(1.0, base, exact=True)
+
+
 def significant(value: float, digits: int = 3) -> str:
     """`digits` significant digits without an exponent between 1e-4 and 1e15; 1,234 for large."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else "–"
     exponent = math.floor(math.log10(abs(value)))
-    if exponent < -4 or exponent >= 15:
+    if exponent < -4 or exponent >= 15:  # 1e-5 is read faster than 0.0000100
         return f"{value:.{digits - 1}e}"
-    rounded = round(value, digits - 1 - exponent) if exponent < digits else round(value)
-    text = f"{rounded:,.{max(digits - 1 - exponent, 0)}f}"
-    return text.rstrip("0").rstrip(".") if float(value).is_integer() and "." in text else text
+    return f"{value:,.{max(digits - 1 - exponent, 0)}f}"
