@@ -59,7 +59,7 @@ def step_bytes(loaded: LoadedModel, context_tokens: int, batch_size: int) -> int
 def _saved(loaded: LoadedModel) -> int:
     """Bytes by which the quantized layers shrank, their scales and tables counted against it."""
     layers = [layer for _, layer in quantized_layers(loaded.model)]
-    weights = sum(layer.in_features * layer.out_features for layer in layers)
+    weights: int = sum(layer.in_features * layer.out_features for layer in layers)
     held = held_bytes(loaded.model)
     return weights * loaded.bytes_per_value - held.codes - held.scales - held.tables
 
