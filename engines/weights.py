@@ -15,6 +15,8 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from engines.quiet import no_progress_bars
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -45,9 +47,14 @@ def pretrained_model(folder: Path, *, dtype: torch.dtype) -> PreTrainedModel:
     """A model from a local folder: safetensors only, none of the folder's code is run."""
     if not any(folder.glob("*.safetensors")):
         raise FileNotFoundError(f"no *.safetensors in {folder}")
-    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, local_files_only=True
-    )
+    with no_progress_bars():
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+        )
     return model
 
 
