@@ -8,6 +8,7 @@ enough for their means to be nearly independent.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -36,12 +37,14 @@ def estimate_series_mean(
     *,
     unit: str,
     resampled: str = "batch",
+    signed: bool = False,
     seed: int = 0,
     confidence: float = CONFIDENCE,
 ) -> Estimate:
     """The mean of one series in time order, by Student's t on the means of 4 to 8 batches.
 
     No interval below 256 values or 8 correlation times: too short to know how dependent it is.
+    Values at the start that do not fill a batch are left out.
     """
     array = sample(values)
     time = correlation_time(array)
@@ -62,11 +65,11 @@ def estimate_series_mean(
     count = int(np.clip(array.size // max(SERIES_FLOOR / 4, 4 * time), 4, 8))
     length = array.size // count
     means = array[array.size - count * length :].reshape(count, length).mean(axis=1)
-    found = estimate_mean(means, unit=unit, resampled=resampled, seed=seed, confidence=confidence)
-    return Estimate(
-        float(array.mean()), found.low, found.high, confidence, count, unit, resampled,
-        f"{found.method} of {count} batches of {length}",
-    )  # fmt: skip
+    found = estimate_mean(
+        means, unit=unit, resampled=resampled, signed=signed, seed=seed, confidence=confidence
+    )
+    method = f"{found.method} of {count} batches of {length}"
+    return replace(found, resampled=resampled, method=method, alternative=None)
 
 
 def estimate_clustered_mean(
@@ -75,6 +78,7 @@ def estimate_clustered_mean(
     *,
     unit: str,
     resampled: str,
+    signed: bool = False,
     confidence: float = CONFIDENCE,
 ) -> Estimate:
     """The mean over all values, with the group (request, text, run) as the unit that varies.
@@ -93,7 +97,7 @@ def estimate_clustered_mean(
     half = t_critical(n - 1, confidence) * error
     low, high = centre - half, centre + half
     method = f"Student t over {n} {resampled}s"
-    if array.min() > 0:
+    if not signed and array.min() > 0:
         low, high = centre * math.exp(-half / centre), centre * math.exp(min(half / centre, 700))
         method = f"t on logs over {n} {resampled}s"
     return Estimate(centre, low, high, confidence, n, unit, resampled, method)

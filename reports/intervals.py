@@ -31,16 +31,18 @@ def estimate_mean(
     *,
     unit: str,
     resampled: str,
+    signed: bool = False,
     seed: int = 0,
     confidence: float = CONFIDENCE,
 ) -> Estimate:
     """The mean of independent values, in `unit`.
 
     The values must vary independently: one per run or round, never one per token
-    (`estimate_series_mean`, `estimate_clustered_mean`).
+    (`estimate_series_mean`, `estimate_clustered_mean`). `signed` says that they may have either
+    sign, like differences: a few that happen to be positive must not be taken for positive data.
     """
     array = sample(values)
-    by_t = _t_interval(array, confidence)
+    by_t = _t_interval(array, confidence, signed)
     by_bootstrap = _bootstrap_interval(array, confidence, seed)
     chosen, beside = _choose(array.size, by_t, by_bootstrap)
     return _estimate(float(array.mean()), array.size, chosen, beside, unit, resampled, confidence)
@@ -99,12 +101,11 @@ def _estimate(
     )  # fmt: skip
 
 
-def _t_interval(values: Floats, confidence: float) -> Interval | None:
+def _t_interval(values: Floats, confidence: float, signed: bool) -> Interval | None:
     if values.size < MIN_SAMPLES:
         return None
-    if values.min() > 0:
-        return _t_on_logs(values, confidence)
-    return _student(values, confidence)
+    logs = not signed and values.min() > 0
+    return _t_on_logs(values, confidence) if logs else _student(values, confidence)
 
 
 def _student(values: Floats, confidence: float) -> Interval | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,7 @@ from reports.intervals import estimate_mean
 from reports.samples import CONFIDENCE, Floats, Numbers, same_length, sample, t_critical
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 def estimate_proportion(
@@ -51,15 +52,20 @@ def estimate_paired_difference(
 ) -> Estimate:
     """The mean of a[i] − b[i] over items that both arms answered, in `unit`.
 
-    Right and wrong answers (0 and 1) get Agresti and Min's interval, which stays honest when few
+    Right and wrong answers (0 and 1) get Tango's score interval, which stays honest when few
     items differ or none; other values are a mean of differences.
     """
     left, right = sample(a, "a"), sample(b, "b")
     same_length(left, right)
     if np.isin(left, (0, 1)).all() and np.isin(right, (0, 1)).all():
-        return _agresti_min(left, right, unit, resampled, confidence)
+        return _tango(left, right, unit, resampled, confidence)
     return estimate_mean(
-        left - right, unit=unit, resampled=resampled, seed=seed, confidence=confidence
+        left - right,
+        unit=unit,
+        resampled=resampled,
+        signed=True,
+        seed=seed,
+        confidence=confidence,
     )
 
 
@@ -76,15 +82,33 @@ def mcnemar_exact(a: Sequence[bool] | Floats, b: Sequence[bool] | Floats) -> flo
     return float(binomtest(gained, gained + lost).pvalue) if gained + lost else 1.0
 
 
-def _agresti_min(a: Floats, b: Floats, unit: str, resampled: str, confidence: float) -> Estimate:
-    """Agresti & Min (2005), Stat. Med. 24: Wald's interval after half an item in each cell."""
+def _tango(a: Floats, b: Floats, unit: str, resampled: str, confidence: float) -> Estimate:
+    """Tango (1998), Stat. Med. 17: all differences that the score test does not reject."""
     n = a.size
     gained, lost = float((a > b).sum()), float((a < b).sum())
-    padded = n + 2
-    difference = (gained - lost) / padded
-    variance = ((gained + lost + 1) / padded - difference**2) / padded
-    half = t_critical(n, confidence) * variance**0.5
-    return Estimate(
-        (gained - lost) / n, max(difference - half, -1.0), min(difference + half, 1.0),
-        confidence, n, unit, resampled, "Agresti-Min, paired",
-    )  # fmt: skip
+    centre, limit = (gained - lost) / n, t_critical(np.inf, confidence)
+
+    def rejected(difference: float) -> bool:
+        return abs(_score(difference, gained, lost, n)) > limit
+
+    low, high = _edge(centre, -1.0, rejected), _edge(centre, 1.0, rejected)
+    return Estimate(centre, low, high, confidence, n, unit, resampled, "Tango score, paired")
+
+
+def _score(difference: float, gained: float, lost: float, n: int) -> float:
+    """Standardized distance of the observed difference, with the likeliest share of losses."""
+    linear = (2 * n - gained + lost) * difference - gained - lost
+    constant = -lost * difference * (1 - difference)
+    losing = (math.sqrt(linear**2 - 8 * n * constant) - linear) / (4 * n)
+    variance = n * (2 * losing + difference * (1 - difference))
+    return (gained - lost - n * difference) / math.sqrt(max(variance, 1e-300))
+
+
+def _edge(inside: float, outside: float, rejected: Callable[[float], bool]) -> float:
+    """Bisect for the last value that is not rejected on the way from inside to outside."""
+    if not rejected(outside):
+        return outside
+    for _ in range(50):
+        middle = (inside + outside) / 2
+        inside, outside = (inside, middle) if rejected(middle) else (middle, outside)
+    return inside

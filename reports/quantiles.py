@@ -7,6 +7,7 @@ below that there is no number to give, and none is given.
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -83,6 +84,7 @@ def samples_needed(q: float, confidence: float = CONFIDENCE) -> int:
     return needed
 
 
+@functools.lru_cache(maxsize=4096)
 def _ranks(n: int, q: float, confidence: float) -> tuple[int, int] | None:
     """The closest ranks (1-based) that enclose the q-quantile of n values, or None.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Hashable, Sequence
 from typing import TypeAlias
@@ -36,11 +37,13 @@ def same_length(a: Floats, b: Floats) -> None:
 
 def group_index(groups: Groups, n: int) -> tuple[NDArray[np.intp], int]:
     """For each value the number of its group, and how many groups there are."""
-    labels = list(groups)
-    if len(labels) != n:
-        raise ValueError(f"groups must name one group per value: {len(labels)} for {n} values")
-    order = {label: number for number, label in enumerate(dict.fromkeys(labels))}
-    return np.array([order[label] for label in labels], dtype=np.intp), len(order)
+    if len(groups) != n:
+        raise ValueError(f"groups must name one group per value: {len(groups)} for {n} values")
+    if isinstance(groups, np.ndarray):
+        names, index = np.unique(groups, return_inverse=True)
+        return index, len(names)
+    order = {label: number for number, label in enumerate(dict.fromkeys(groups))}
+    return np.array([order[label] for label in groups], dtype=np.intp), len(order)
 
 
 def more_needed(what: str, needed: float, have: float, resampled: str) -> str:
@@ -49,6 +52,7 @@ def more_needed(what: str, needed: float, have: float, resampled: str) -> str:
     return f"{what} needs about {wanted} {resampled}s, got {got} ({max(wanted - got, 1)} more)"
 
 
+@functools.lru_cache(maxsize=4096)
 def t_critical(degrees: float, confidence: float) -> float:
     """Two-sided critical value of Student's t."""
     from scipy.stats import t

@@ -151,7 +151,7 @@ def _verdicts(
     rng: np.random.Generator,
 ) -> list[dict[str, Any]]:
     observed = device == "cpu"
-    about = {"device": device, "observation": observed}
+    about: dict[str, Any] = {"device": device, "observation": observed}
     ceiling = 320e9 / BYTES_PER_STEP if device == "cuda" else read.centre / BYTES_PER_STEP
     slowdown = estimate_ratio(steps["naive"], steps["compiled"], resampled="round")
     same = estimate_ratio(
