@@ -3,45 +3,66 @@
 A decode step of a small model is hundreds of kernels of a few microseconds; launching them from
 Python takes longer than running them. A CUDA graph records the launches once and replays them all
 with one call, on the same addresses, which is why every tensor of a step is preallocated. Compiling
-first fuses kernels, so that fewer have to be replayed; `max-autotune` matters at few rows, where
-the library's matrix products are not made for one row.
+first fuses kernels, so that fewer have to be replayed, and writes the matrix products for few rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
+
+from engines.attention import using_attention
+from engines.precision import settings_here
+
+if TYPE_CHECKING:
+    from engines.models import LoadedModel
 
 StepKind = Literal["eager", "graph", "compiled", "compiled_graph"]
 Step = Callable[[], None]
 WARM_UP_STEPS = 3
-COMPILE_MODE = "max-autotune-no-cudagraphs"
+RECOMPILE_LIMIT = 256
+"""Each engine compiles the same code for its own shape; the default allows eight of them."""
 
 
-def build_step(
-    kind: StepKind, step: Step, device: torch.device, *, compile_mode: str | None = COMPILE_MODE
-) -> Step:
-    """The same step, faster to launch. It is run a few times on idle rows while being built."""
+def check_kind(kind: str, device: str) -> None:
+    """Refuse, in one line, a kind that does not exist or that the device cannot do."""
     if kind not in get_args(StepKind):
+        known = ", ".join(get_args(StepKind))
+        raise ValueError(f"unknown decode step {kind!r}: expected one of {known}")
+    if kind.endswith("graph") and device != "cuda":
         raise ValueError(
-            f"unknown decode step {kind!r}: expected one of {', '.join(get_args(StepKind))}"
+            f"decode step {kind!r} is a CUDA graph, the model is on {device}: use eager"
         )
-    if kind.endswith("graph") and device.type != "cuda":
-        raise ValueError(
-            f"decode step {kind!r} is a CUDA graph, the model is on {device.type}: use eager"
-        )
+
+
+def build_step(kind: StepKind, step: Step, loaded: LoadedModel) -> Step:
+    """The same step, faster to launch. While being built it runs a few times, so rows must idle."""
     if kind.startswith("compiled"):
-        step = torch.compile(step, fullgraph=True, dynamic=False, mode=compile_mode)
-    if kind == "compiled":
-        step()
-    return captured(step) if kind.endswith("graph") else step
+        step = compiled(step, loaded)
+    with torch._dynamo.config.patch(recompile_limit=RECOMPILE_LIMIT):
+        if kind == "compiled":
+            step()
+        return captured(step) if kind.endswith("graph") else step
+
+
+def compiled(step: Step, loaded: LoadedModel) -> Step:
+    """The step as one fused program, with the device's best settings; built when first run."""
+    settings = settings_here(loaded.device)
+    options: dict[str, Any] = dict(settings.compile_options)
+    fused = torch.compile(step, fullgraph=True, dynamic=False, options=options)
+
+    def run() -> None:
+        with using_attention(loaded.model, settings.decode_attention):
+            fused()
+
+    return run
 
 
 def captured(step: Step) -> Step:
     """Record the step's kernels into a CUDA graph; the returned call replays them."""
-    side = torch.cuda.Stream()
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch leaves its constructor untyped
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):  # capture needs lazy initialization to be over, on another stream
         for _ in range(WARM_UP_STEPS):

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
-from engines.answer import too_long
+from engines.answer import too_long, warm_up_request
 from engines.engine import Memory, OnToken, RequestRejected, WarmUp
 from engines.flights import NO_STOP, Flights
 from engines.held_bytes import held_bytes, step_bytes
-from engines.records import Completion, Request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from engines.clock import Clock
     from engines.models import LoadedModel
+    from engines.records import Completion, Request
 
 PAGE_TOKENS = 256
 
@@ -43,7 +43,7 @@ class GenerateBatch:
 
     def warm_up(self, prompt_tokens: int, max_new_tokens: int) -> WarmUp:
         """One run of the timed shape on all rows."""
-        request = Request(tuple(range(1, prompt_tokens + 1)), max_new_tokens)
+        request = warm_up_request(self.loaded, prompt_tokens, max_new_tokens)
         if reason := too_long(request, self.max_tokens):
             raise RequestRejected(reason)
         start = self.clock.synchronized_s()

@@ -9,10 +9,9 @@ import time
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING
 
-from engines.answer import Answer, rejected, too_long
+from engines.answer import Answer, rejected, too_long, warm_up_request
 from engines.engine import Memory, OnToken, RequestRejected, WarmUp
 from engines.held_bytes import held_bytes, step_bytes
-from engines.records import Completion, Request
 from engines.slots import Counters, Slots
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from engines.captured_step import StepKind
     from engines.clock import Clock
     from engines.models import LoadedModel
+    from engines.records import Completion, Request
 
 SHORT_SLEEP_S = 2e-4
 """Between looks at the clock while there is nothing to run: far below any measured latency."""
@@ -87,7 +87,7 @@ class SlotEngine:
 
     def warm_up(self, prompt_tokens: int, max_new_tokens: int) -> WarmUp:
         """Build the decode step, then fill all slots twice with requests of the timed shape."""
-        request = Request(tuple(range(1, prompt_tokens + 1)), max_new_tokens)
+        request = warm_up_request(self.loaded, prompt_tokens, max_new_tokens)
         if reason := self.refusal(request):
             raise RequestRejected(reason)
         start = self.clock.synchronized_s()
@@ -104,12 +104,13 @@ class SlotEngine:
         return too_long(request, self.slots.capacity)
 
     def bytes_per_step(self, context_tokens: int) -> int:
-        """Weights once for all rows, and every row's keys and values so far."""
-        return step_bytes(self.loaded, context_tokens, self.batch_size)
+        """Weights once for all rows, and each row's whole preallocated KV, however full it is."""
+        length = max(context_tokens, self.slots.capacity)
+        return step_bytes(self.loaded, length, self.batch_size)
 
     def memory(self) -> Memory:
         """Weights as loaded, and the whole preallocated KV store."""
-        return Memory(held_bytes(self.loaded.model).total, self.slots.cache.allocated_bytes())
+        return Memory(held_bytes(self.loaded.model).total, self.slots.allocated_bytes())
 
     def _take_due(self) -> list[Completion]:
         """Submit what is due now; what can never fit is over at once, the others go on."""

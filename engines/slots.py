@@ -1,6 +1,6 @@
 """B slots in front of one model: prefill a request into a slot, decode one token for every slot.
 
-The scheduler decides who sits where (`continuous.py`); this file owns the tensors. All of them are
+The scheduler (`continuous.py`) decides who sits where. The tensors (`decode_state.py`) are
 allocated once and never move, so the decode step can be captured as a CUDA graph and replayed.
 
 A decode step runs all B rows whether they are busy or idle, because its shape is fixed. An idle row
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from engines import cost
-from engines.cache import RaggedCache, decode, prefill
-from engines.captured_step import StepKind, build_step
+from engines.captured_step import StepKind, build_step, check_kind
+from engines.decode_state import DecodeState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,12 +42,7 @@ class Counters:
 
 
 class Slots:
-    """Row b of every tensor belongs to slot b.
-
-    tokens           [B]  the row's newest token, whose K and V are not in the cache yet
-    cache.positions  [B]  the column where they go, and that token's position id
-    advance          [B]  1 for a busy row, 0 for an idle one
-    """
+    """Row b of the decode state belongs to slot b."""
 
     def __init__(
         self,
@@ -60,34 +55,33 @@ class Slots:
     ) -> None:
         _check_size(loaded, count, capacity)
         _check_budget(loaded, count, capacity, kv_budget_bytes)
-        self.model = loaded.model
+        check_kind(step, loaded.device)
+        self.loaded = loaded
         self.count = count
         self.capacity = capacity
         self.step_kind = step
         self.counters = Counters()
-        self.cache = RaggedCache(self.model, count, capacity)
         self.free = set(range(count))
-        self.tokens = torch.zeros_like(self.cache.positions)
-        self.advance = torch.zeros_like(self.cache.positions)
+        self.state = DecodeState(loaded.model, count, capacity)
+        with torch.no_grad():
+            self.state.allocate()
         self._step: Callable[[], None] | None = None
-        self._run_prompt([0], slot=0)  # a first prompt makes the cache allocate itself
-        self.cache.release(0)
 
     @property
     def busy(self) -> int:
         """Slots that hold a running request."""
         return self.count - len(self.free)
 
+    @torch.no_grad()
     def prefill(self, prompt_ids: Sequence[int]) -> tuple[int, int]:
         """Take a free slot and run the prompt into it, alone: the slot and its first new token."""
         self.prepare()
         slot = min(self.free)
-        token = self._run_prompt(prompt_ids, slot)
+        ids = torch.tensor([list(prompt_ids)], device=self.state.tokens.device)
+        self.state.prefill(ids, [slot])
         self.free.remove(slot)
-        self.tokens[slot] = token
-        self.advance[slot] = 1
         self.counters.prefill_forwards += 1
-        return slot, token
+        return slot, int(self.state.tokens[slot])
 
     @torch.no_grad()
     def decode(self) -> list[int]:
@@ -96,13 +90,13 @@ class Slots:
         self.counters.decode_forwards += 1
         self.counters.busy_rows += self.busy
         self.counters.computed_rows += self.count
-        tokens: list[int] = self.tokens.tolist()
+        tokens: list[int] = self.state.tokens.tolist()
         return tokens
 
     def release(self, slot: int) -> None:
         """Give the slot back. Its old K and V stay: a column is masked until its row writes it."""
-        self.cache.release(slot)
-        self.advance[slot] = 0
+        self.state.retire([slot])
+        self.state.cache.release(slot)
         self.free.add(slot)
 
     @torch.no_grad()
@@ -112,19 +106,12 @@ class Slots:
         Building runs the step on idle rows, so it comes before the first request takes a slot.
         """
         if self._step is None:
-            self._step = build_step(self.step_kind, self._decode_rows, self.tokens.device)
+            self._step = build_step(self.step_kind, self.state.decode_one_token, self.loaded)
         return self._step
 
-    @torch.no_grad()
-    def _run_prompt(self, prompt_ids: Sequence[int], slot: int) -> int:
-        ids = torch.tensor([list(prompt_ids)], device=self.tokens.device)
-        return int(prefill(self.model, ids, self.cache, [slot]))
-
-    def _decode_rows(self) -> None:
-        """What is captured: from the tokens to the next tokens, all of it on the device."""
-        logits = decode(self.model, self.tokens, self.cache)
-        self.tokens.copy_(logits.argmax(dim=-1))
-        self.cache.positions.add_(self.advance)
+    def allocated_bytes(self) -> int:
+        """Bytes of the whole KV store, which never changes."""
+        return self.state.cache.allocated_bytes()
 
 
 def _check_size(loaded: LoadedModel, count: int, capacity: int) -> None:

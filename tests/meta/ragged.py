@@ -47,19 +47,23 @@ def workload(seed: int) -> Workload:
     return Workload(seed, slots, tuple(sorted(arrivals, key=lambda a: a[0])), tuple(cancels))
 
 
-def serve(engine, work: Workload) -> dict[str, Completion]:
-    """Step the engine until the workload is done; checks one forward per step on the way."""
+def serve(engine, work: Workload, step=None) -> dict[str, Completion]:
+    """Step the engine until the workload is done; checks one forward per step on the way.
+
+    A captured step runs no forward that could be seen: give `step` there to step without checking.
+    """
+    step = step or one_step
     arrivals = defaultdict(list)
-    for step, request in work.arrivals:
-        arrivals[step].append(request)
+    for when, request in work.arrivals:
+        arrivals[when].append(request)
     done, now, last = {}, 0, work.arrivals[-1][0]
     while now <= last or not engine.is_idle:
         for request in arrivals[now]:
             engine.submit(request)
-        for step, request_id in work.cancels:
-            if step == now:
+        for when, request_id in work.cancels:
+            if when == now:
                 engine.cancel(request_id)
-        done |= {c.request.request_id: c for c in one_step(engine)}
+        done |= {c.request.request_id: c for c in step(engine)}
         now += 1
     assert set(done) == {request.request_id for _, request in work.arrivals}, "lost or invented"
     assert len(engine.slots.free) == work.slots, "a slot was not given back"
@@ -106,7 +110,7 @@ def check_alone(model, done: dict[str, Completion]) -> Counter:
         return Counter()
     width = max(map(len, rows))
     # Filled up on the right: a causal model does not look there.
-    ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])
+    ids = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=model.device)
     with torch.no_grad():
         logits = model(input_ids=ids, use_cache=False).logits
     seen: Counter = Counter(requests=len(rows))
@@ -146,7 +150,7 @@ def _check_end(completion: Completion) -> None:
 
 
 @cache
-def qwen3():
+def qwen3(device: str = "cpu"):
     """Random Qwen3: rotary positions, grouped keys, head_dim that is not hidden / heads."""
     from transformers import Qwen3Config
 
@@ -161,12 +165,13 @@ def qwen3():
             head_dim=16,
             max_position_embeddings=64,
             initializer_range=0.5,  # far above the usual 0.02: answers do not repeat one token
-        )
+        ),
+        device,
     )
 
 
 @cache
-def gpt2():
+def gpt2(device: str = "cpu"):
     """Random GPT-2: learned absolute positions, where even a uniform shift changes the logits."""
     from transformers import GPT2Config
 
@@ -180,21 +185,22 @@ def gpt2():
             initializer_range=0.5,
             bos_token_id=0,
             eos_token_id=0,
-        )
+        ),
+        device,
     )
 
 
 MODELS = {"qwen3": qwen3, "gpt2": gpt2}
 
 
-def _wrapped(config):
+def _wrapped(config, device):
     import torch
 
     from engines.models import wrap
     from engines.weights import random_model
 
-    model = random_model(config, device="cpu", dtype=torch.float32, seed=0)
-    return wrap(config.model_type, "random", model, None, device="cpu", content_hash="seed 0")
+    model = random_model(config, device=device, dtype=torch.float32, seed=0)
+    return wrap(config.model_type, "random", model, None, device=device, content_hash="seed 0")
 
 
 def _request(draw: random.Random, request_id: str) -> Request:

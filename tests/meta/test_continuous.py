@@ -316,7 +316,7 @@ def test_the_decode_step_is_one_graph_that_no_position_recompiles():
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     engine.slots._step = torch.compile(
-        engine.slots._decode_rows, backend="eager", fullgraph=True, dynamic=False
+        engine.slots.state.decode_one_token, backend="eager", fullgraph=True, dynamic=False
     )
     done = engine.run(
         [Request((1, 2), 6), Request((3,), 9), Request((4,) * 7, 4), Request((5,), 5)]
