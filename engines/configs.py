@@ -65,7 +65,7 @@ class Config:
             raise ValueError(f"{self.source}: {key} is {value!r:.40}, expected a whole number")
         most = LARGEST.get(key, LARGEST_OTHER)
         if not least <= value <= most:
-            raise ValueError(f"{self.source}: {key} is {value:.6g}, expected {least} to {most}")
+            raise ValueError(f"{self.source}: {key} is {value!r:.20}, expected {least} to {most}")
         return value
 
     def whole_or_none(self, key: str, *, least: int = 1) -> int | None:

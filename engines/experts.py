@@ -52,7 +52,9 @@ def _mixture(config: Config, family: Family) -> tuple[Linear, ...]:
     """The router and its experts, which transformers keeps stacked in one tensor per matrix."""
     copies, active = config.whole("num_experts"), config.whole("num_experts_per_tok")
     if active > copies:
-        raise ValueError(f"{config.source}: {active} experts per token, but only {copies} experts")
+        raise ValueError(
+            f"{config.source}: num_experts_per_tok is {active}, expected at most {copies} experts"
+        )
     bias = family.expert_bias
     router = Linear("router", config.whole("hidden_size"), copies, bias, module=False)
     experts = (

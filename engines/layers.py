@@ -57,9 +57,12 @@ def decoder_layers(config: Config, family: Family) -> tuple[Layer, ...]:
 def kv_heads(config: Config, family: Family) -> int:
     """KV heads that are really kept: one per query head where the config says nothing.
 
+    Latent attention expands its latent to one per query head, whatever the config says.
     Raises ValueError when the query heads cannot be shared out among them.
     """
     heads = config.whole("num_attention_heads")
+    if family.latent_attention:
+        return heads
     grouped = not family.multi_query or config.flag("new_decoder_architecture")
     if not grouped:
         return 1 if config.flag("multi_query", default=True) else heads
@@ -72,8 +75,10 @@ def kv_heads(config: Config, family: Family) -> int:
     return stated
 
 
-def head_dim(config: Config) -> int:
-    """Width of one head; hidden_size / num_attention_heads unless the config says otherwise."""
+def head_dim(config: Config, family: Family) -> int:
+    """Width of a query head; hidden_size / num_attention_heads unless the config says otherwise."""
+    if family.latent_attention:
+        return config.whole("qk_nope_head_dim") + config.whole("qk_rope_head_dim")
     hidden, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
     stated = config.whole_or_none("head_dim")
     if stated is None and hidden % heads:
@@ -96,7 +101,7 @@ def _layer(config: Config, family: Family, index: int, window: int | None) -> La
 
 
 def _attention(config: Config, family: Family) -> Layer:
-    hidden, width = config.whole("hidden_size"), head_dim(config)
+    hidden, width = config.whole("hidden_size"), head_dim(config, family)
     heads, shared = config.whole("num_attention_heads"), kv_heads(config, family)
     q, kv = heads * width, shared * width
     bias = config.decides(family.qkv_bias)
@@ -115,9 +120,9 @@ def _latent_attention(config: Config, family: Family) -> Layer:
     """Multi-head latent attention: one latent and one rotary key per token for all heads."""
     hidden, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
     latent, rotary = config.whole("kv_lora_rank"), config.whole("qk_rope_head_dim")
-    plain, value = config.whole("qk_nope_head_dim"), config.whole("v_head_dim")
+    key, value = head_dim(config, family), config.whole("v_head_dim")
     query_rank = config.whole_or_none("q_lora_rank")
-    key, bias = plain + rotary, config.decides(family.qkv_bias)
+    bias = config.decides(family.qkv_bias)
     query: tuple[Linear, ...] = (Linear("q_proj", hidden, heads * key),)
     if query_rank is not None:
         query = (
@@ -127,7 +132,7 @@ def _latent_attention(config: Config, family: Family) -> Layer:
     linears = (
         *query,
         Linear("kv_a_proj", hidden, latent + rotary, bias),
-        Linear("kv_b_proj", latent, heads * (plain + value)),
+        Linear("kv_b_proj", latent, heads * (key - rotary + value)),
         Linear("o_proj", heads * value, hidden, config.decides(family.output_bias)),
     )
     vectors = (query_rank or 0) + latent

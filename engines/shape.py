@@ -111,7 +111,7 @@ def _shape(config: Config) -> ModelShape:
         hidden_size=config.whole("hidden_size"),
         num_attention_heads=config.whole("num_attention_heads"),
         num_key_value_heads=kv_heads(config, family),
-        head_dim=head_dim(config),
+        head_dim=head_dim(config, family),
         vocab_size=config.whole("vocab_size"),
         max_position_embeddings=config.whole_or_none("max_position_embeddings"),
         tie_word_embeddings=config.flag("tie_word_embeddings"),

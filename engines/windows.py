@@ -6,7 +6,7 @@ carry a window that a second key switches off. A layer without a window is None.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,9 +34,16 @@ def layer_windows(config: Config, family: Family) -> list[int | None]:
         key = "attention_chunk_size" if family.windows == "chunked" else "sliding_window"
         window = config.whole_or_none(key, least=0) or None
         return [window if windowed(index) else None for index in range(count)]
-    if len(stated) < count:
-        raise ValueError(f"{config.source}: {len(stated)} layer_types for {count} layers")
+    _check_length(config, "layer_types", stated)
     return [_window_of(config, kind) for kind in stated[:count]]
+
+
+def _check_length(config: Config, key: str, stated: list[Any]) -> None:
+    count = config.whole("num_hidden_layers")
+    if len(stated) < count:
+        raise ValueError(
+            f"{config.source}: {len(stated)} {key}, expected one for each of {count} layers"
+        )
 
 
 def _window_of(config: Config, kind: object) -> int | None:
@@ -75,9 +82,12 @@ def _periodic(config: Config) -> Callable[[int], bool]:
 
 def _with_rope(config: Config) -> Callable[[int], bool]:
     """Llama 4 marks rotary layers with 1 in `no_rope_layers`; those are chunked."""
-    period = config.whole("no_rope_layer_interval")
     marks = config.sequence("no_rope_layers")
-    return lambda index: bool(marks[index]) if marks else (index + 1) % period != 0
+    if not marks:
+        period = config.whole("no_rope_layer_interval")
+        return lambda index: (index + 1) % period != 0
+    _check_length(config, "no_rope_layers", marks)
+    return lambda index: bool(marks[index])
 
 
 def _without_rope(config: Config) -> Callable[[int], bool]:
