@@ -6,16 +6,19 @@ to be fast where torch is not installed; everything heavy is behind the plugins 
 
 from __future__ import annotations
 
-import pytest
+from typing import TYPE_CHECKING
 
 from fixtures.options import Options, add_options, header_lines
 
-pytest_plugins = [
+if TYPE_CHECKING:
+    import pytest
+
+pytest_plugins = [  # each after those that it imports, so that asserts are rewritten in all
     "pytester",
     "fixtures.selection",
-    "fixtures.recording",
     "fixtures.judging",
     "fixtures.models_at_hand",
+    "fixtures.recording",
     "fixtures.telemetry",
     "fixtures.ceilings",
     "fixtures.measuring",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engines import cost
+from engines import flops
 from engines.gpus import find_gpu
 from fixtures.hardware import why_not
 from reports import stats
@@ -49,7 +49,9 @@ def test_batch_1_decode_stays_below_the_ceiling(engine_name, measure, judge, cei
         quantity="decode rate",
         subject=run.subject,
         faults=[*run.faults, *ceilings.above_datasheet(run)],
-        extra={"of_measured_read": run.tokens_per_s.centre * run.bytes_per_step / ceilings.read.centre},
+        extra={
+            "of_measured_read": run.tokens_per_s.centre * run.bytes_per_step / ceilings.read.centre
+        },
     )
     rows.keep(run, claim="C10")
 
@@ -63,15 +65,21 @@ def test_at_batch_1_the_arithmetic_units_idle(measure, judge, device, loaded):
     run = measure.decode("compiled")
     gpu = find_gpu(_gpu_name(device))
     context = run.shape.mean_context_tokens
-    flops = cost.decode_flops(loaded.shape, context)
+    per_step = flops.decode_flops(loaded.shape, context)
     rate = stats.estimate_mean(
-        [flops / step for step in run.steps], unit="FLOP/s", resampled="round"
+        [per_step / step for step in run.steps], unit="FLOP/s", resampled="round"
     )
     if gpu is None:
-        judge(rate, above(0.0), quantity="arithmetic", subject=run.subject, applies="no datasheet rate for this device")
+        judge(
+            rate,
+            above(0.0),
+            quantity="arithmetic",
+            subject=run.subject,
+            applies="no datasheet rate for this device",
+        )
         return
     mfu = rate.times(1 / gpu.fp16_flops_per_s, unit="1")
-    at_ceiling = flops / run.bytes_per_step * gpu.bandwidth_bytes_per_s / gpu.fp16_flops_per_s
+    at_ceiling = per_step / run.bytes_per_step * gpu.bandwidth_bytes_per_s / gpu.fp16_flops_per_s
     judge(mfu, below(at_ceiling), quantity="MFU", subject=run.subject, faults=run.faults)
 
 

@@ -47,7 +47,9 @@ def test_prefill_runs_at_least_ten_times_the_rate_of_decode(measure, judge, size
 
 
 @pytest.mark.claim("C29")
-def test_ttft_follows_the_prompt_length_beyond_the_knee(measure, judge, sizes, device, record_series):
+def test_ttft_follows_the_prompt_length_beyond_the_knee(
+    measure, judge, sizes, device, record_series
+):
     """Section 3.5: TTFT is flat while the weights are read, and grows once arithmetic binds.
 
     From a quarter of the longest prompt to the whole of it TTFT has to grow. On a fast GPU with a
@@ -58,7 +60,9 @@ def test_ttft_follows_the_prompt_length_beyond_the_knee(measure, judge, sizes, d
     engine = measure.engine("static_kv", Shape(1, lengths[-1], 2))
     found = measure.compare(
         {
-            f"prompt:{n}": lambda seed, n=n: run_round(engine, shape[n], measure.clock, seed=seed).ttft_s
+            f"prompt:{n}": lambda seed, n=n: (
+                run_round(engine, shape[n], measure.clock, seed=seed).ttft_s
+            )
             for n in lengths
         }
     )
@@ -103,7 +107,9 @@ def test_one_average_over_both_phases_misleads(measure, judge, sizes):
     found = measure.compare({f"prompt:{n}": arm(n) for n in lengths})
     short, long = lengths
     averages = {
-        n: [shapes[n].max_tokens / r.wall_s for r in rounds[n]][-len(found.samples[f"prompt:{n}"]) :]
+        n: [shapes[n].max_tokens / r.wall_s for r in rounds[n]][
+            -len(found.samples[f"prompt:{n}"]) :
+        ]
         for n in lengths
     }
     judge(
@@ -127,13 +133,13 @@ def test_one_average_over_both_phases_misleads(measure, judge, sizes):
 
 def _launches_hide_the_knee(device, shortest_ttft_s, longest, measure) -> str | None:
     """Reason why the knee cannot show: the arithmetic of the longest prompt takes less than launching."""
-    from engines import cost
+    from engines import flops
     from fixtures.environment import describe_device
 
     gpu = find_gpu(describe_device(device)["name"])
     if gpu is None:
         return None
-    arithmetic_s = cost.prefill_flops(measure.shelf.loaded.shape, longest) / gpu.fp16_flops_per_s
+    arithmetic_s = flops.prefill_flops(measure.shelf.loaded.shape, longest) / gpu.fp16_flops_per_s
     if arithmetic_s > shortest_ttft_s:
         return None
     return (

@@ -27,7 +27,11 @@ def test_merged_and_unmerged_agree_but_are_not_the_same_arithmetic(dtype, device
     In fp16 one ulp at the largest logit may exceed the bound; then fp32 carries the verdict.
     """
     found = logit_differences(request.config, device, dtype)
-    cannot = None if found.ulp < AGREE else f"one ulp of {dtype} at {found.largest:.3g} is {found.ulp:.3g}"
+    cannot = (
+        None
+        if found.ulp < AGREE
+        else f"one ulp of {dtype} at {found.largest:.3g} is {found.ulp:.3g}"
+    )
     judge(
         found.merged_to_unmerged,
         below(AGREE),
@@ -80,9 +84,23 @@ def test_the_exported_folder_is_an_ordinary_model(loaded, device, tmp_path, judg
     from fixtures.adapter_check import exported
 
     found = exported(loaded, tmp_path, device)
-    judge.exact(found.logit_difference, 0, quantity="max |Δlogit| after reload", unit="1", subject=loaded.name)
-    judge.exact(found.adapter_keys, 0, quantity="adapter keys in the folder", unit="1", subject=loaded.name)
-    judge.exact(found.tokenizer_differences, 0, quantity="tokenizer differences", unit="1", subject=loaded.name)
+    judge.exact(
+        found.logit_difference,
+        0,
+        quantity="max |Δlogit| after reload",
+        unit="1",
+        subject=loaded.name,
+    )
+    judge.exact(
+        found.adapter_keys, 0, quantity="adapter keys in the folder", unit="1", subject=loaded.name
+    )
+    judge.exact(
+        found.tokenizer_differences,
+        0,
+        quantity="tokenizer differences",
+        unit="1",
+        subject=loaded.name,
+    )
     judge(
         found.weight_file_bytes / found.predicted_bytes,
         within(1.0, 1.01),

@@ -6,6 +6,7 @@ import json
 import time
 
 import pytest
+
 from tests.meta.mini_suite import MiniSuite
 
 DEADLINE_S = 60
@@ -25,10 +26,20 @@ def test_kill_9_loses_at_most_the_test_in_flight(after, tmp_path, judge):
     lines = suite.journal.read_bytes().split(b"\n")
     whole = [json.loads(line) for line in lines if line.strip().endswith(b"}")]
     finished = [line["nodeid"] for line in whole if line["kind"] == "test"]
-    judge.exact(len(finished) >= after, 1, quantity="finished tests kept", unit="1", subject="journal")
+    judge.exact(
+        len(finished) >= after, 1, quantity="finished tests kept", unit="1", subject="journal"
+    )
     expected = [f"test_mini.py::test_number[n:{i}]" for i in range(len(finished))]
-    judge.exact(finished == expected, 1, quantity="tests in order, none missing", unit="1", subject="journal")
-    judge.exact(suite.json.exists(), 0, quantity="JSON written by a killed run", unit="1", subject="journal")
+    judge.exact(
+        finished == expected,
+        1,
+        quantity="tests in order, none missing",
+        unit="1",
+        subject="journal",
+    )
+    judge.exact(
+        suite.json.exists(), 0, quantity="JSON written by a killed run", unit="1", subject="journal"
+    )
 
 
 def _wait_for_tests(suite: MiniSuite, count: int) -> None:

@@ -15,7 +15,10 @@ def test_static_cache_and_compile_help_batch_1_most(measure, judge, sizes):
     alone = measure.compare_engines(["naive", "compiled"])
     together = measure.compare_engines(["naive", "compiled"], batch_size=sizes.batch)
     speed_up = {
-        batch: [slow / fast for slow, fast in zip(found.samples["naive"], found.samples["compiled"], strict=True)]
+        batch: [
+            slow / fast
+            for slow, fast in zip(found.samples["naive"], found.samples["compiled"], strict=True)
+        ]
         for batch, found in ((1, alone), (sizes.batch, together))
     }
     judge(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-TESTS = '''
+TESTS = """
 import time
 import pytest
 from reports.bounds import below
@@ -21,13 +21,15 @@ def test_number(index, judge, record_series, benchmark):
     benchmark.pedantic(lambda: time.sleep({sleep_s}), rounds=1, iterations=1)
     judge(float(index), below(1000.0), quantity="index", subject=f"engine@{{index}}")
     record_series("indices", [{{"index": index}}])
-'''
+"""
 
 
 class MiniSuite:
     """A folder with our conftest and a few tests; `run` starts pytest on it."""
 
-    def __init__(self, folder: Path, tests: str | None = None, *, count: int = 4, sleep_s: float = 0.0):
+    def __init__(
+        self, folder: Path, tests: str | None = None, *, count: int = 4, sleep_s: float = 0.0
+    ):
         self.folder = folder
         shutil.copy(ROOT / "conftest.py", folder / "conftest.py")
         (folder / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\n")
@@ -43,7 +45,7 @@ class MiniSuite:
         return self.folder / "out.jsonl"
 
     def command(self, *options: str) -> list[str]:
-        return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+        return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *options]
 
     def environment(self) -> dict[str, str]:
         return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engines.engine import Memory, WarmUp
 from engines.records import Completion, Request
 from fixtures.licence import Licence
 from fixtures.measuring import Measure
 from fixtures.profiles import PROFILES, Sizes
-from fixtures.series import Entry
 from fixtures.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fixtures.series import Entry
 
 
 class FakeClock:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
-from tests.meta.scripted import FakeClock, ScriptedEngine, scripted_measure
 
 from engines.records import Completion, Request
 from fixtures.profiles import PROFILES
 from fixtures.rounds import BrokenRound, Shape, decode_step_s, run_round
-from fixtures.series import Entry
+from tests.meta.scripted import FakeClock, ScriptedEngine, scripted_measure
+
+if TYPE_CHECKING:
+    from fixtures.series import Entry
 
 
 def constant(seconds):

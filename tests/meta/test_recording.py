@@ -7,12 +7,12 @@ import subprocess
 import sys
 
 import pytest
-from tests.meta.mini_suite import ROOT, MiniSuite
 
 from reports import journal
 from reports.runfile import load_run
+from tests.meta.mini_suite import ROOT, MiniSuite
 
-FAULTY = '''
+FAULTY = """
 import pytest
 from reports.bounds import above
 
@@ -29,7 +29,7 @@ def test_crashes(judge, benchmark):
 def test_not_a_number(record_series, benchmark):
     benchmark.pedantic(lambda: None, rounds=2, iterations=1)
     record_series("odd", [{"nan": float("nan"), 3: {1, 2}}])
-'''
+"""
 
 
 @pytest.fixture

@@ -1,12 +1,13 @@
 """Text from tokens: whole characters only, nothing lost, stop strings never shown."""
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engines.serving.text import IdsAsText, StopStrings, TextStream
 from fixtures.scripted_engine import ByteTokenizer
-import itertools
 
 THAI = "น้ำแข็ง กินข้าวไหม 🙂 ผู้ใหญ่"
 

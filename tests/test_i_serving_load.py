@@ -1,0 +1,388 @@
+"""Sections 6, 7.1 and 8: a server under a load that does not wait for it.
+
+The server runs in a process of its own; the load is open-loop, from schedules made before, and the
+client is calibrated against a null server first. Each figure is one value per run, and the interval
+is over runs with other seeds. On a CPU the verdicts are observations, as everywhere.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engines import cost
+from fixtures.arrival_tests import ALPHA
+from fixtures.load_bench import CONTINUOUS, ENDPOINT, LOCKED, NAIVE, Endpoint, LoadBench
+from fixtures.load_points import over_seeds, sent_tests, sent_times, sweep_points
+from fixtures.loadgen import run_closed
+from fixtures.serving import scrape
+from reports.bounds import Bound, above, within
+from reports.stats import estimate_mean, estimate_ratio
+
+LITTLE_TOLERANCE = 0.05
+"""Three sources of L = λW agree within this (C17)."""
+STEEPER = 3.0
+"""p99 at 80 % of capacity over p99 at 10 % (C18)."""
+ACHIEVED_TOLERANCE = 0.02
+OPEN_OVER_CLOSED = 1.5
+"""p99 of an open loop over that of a closed one at the same mean rate (C44)."""
+NOT_SCALING = 1.5
+"""Throughput of 16 clients over that of one (C46)."""
+HARDLY_BETTER = 1.05
+"""Rate of one request in a batch over its rate alone (C37)."""
+CLOSED_CLIENTS = 4
+STEADY, HIGH = 0.5, 0.8
+
+
+@pytest.fixture(scope="session")
+def bench(request, loaded, profile, experiment_options):
+    """The servers and sweeps of this device."""
+    options = experiment_options
+    endpoint = Endpoint(options.endpoint, options.endpoint_model) if options.endpoint else None
+    found = LoadBench(
+        loaded,
+        profile.load,
+        endpoint=endpoint,
+        adapter=options.adapter,
+        in_process=profile.name == "smoke",
+        show=shown_on(request.config),
+    )
+    yield found
+    found.close()
+
+
+def shown_on(config):
+    """What writes a line of progress over the last one, or None where nobody watches."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    capture = config.pluginmanager.get_plugin("capturemanager")
+    if reporter is None or not reporter.isatty:
+        return None
+
+    def show(line: str) -> None:
+        with capture.global_and_fixture_disabled():
+            reporter.rewrite(line.ljust(90))
+
+    return show
+
+
+def faults_of(*groups):
+    return tuple(dict.fromkeys(fault for runs in groups for run in runs for fault in run.faults))
+
+
+def lowest(sweep):
+    return sweep.loads[0]
+
+
+def missing(sweep, *loads):
+    """Why a claim about these loads cannot be judged, or None."""
+    absent = [f"{load:.0%}" for load in loads if load not in sweep.loads]
+    return f"the profile measures no load of {', '.join(absent)}" if absent else None
+
+
+@pytest.mark.claim("C17")
+def test_littles_law_holds_between_server_schedule_and_client(bench, judge, record_series):
+    """Section 3.3: L from the server's gauge, λ from the schedule, W from the client agree.
+
+    Over a run that starts and ends empty the law is exact, so any disagreement beyond what the
+    network adds means that one of the three does not measure what it says.
+    """
+    for name in bench.servers:
+        sweep = bench.sweep(name)
+        record_series("load_sweep", sweep_points(sweep, bench.where))
+        for load in sweep.loads:
+            runs = sweep.at(load)
+            subject = f"{name}@{load:.0%}"
+            ratios = [run.little for run in runs]
+            if None in ratios:
+                judge.not_applicable(
+                    "this server does not integrate its in-flight gauge",
+                    quantity="L / (λ W)",
+                    subject=subject,
+                )
+                continue
+            judge(
+                estimate_mean(ratios, unit="1", resampled="run"),
+                within(1 - LITTLE_TOLERANCE, 1 + LITTLE_TOLERANCE),
+                quantity="L / (λ W)",
+                subject=subject,
+                faults=faults_of(runs),
+                timed=True,
+            )
+
+
+@pytest.mark.claim("C18")
+def test_p99_rises_steeply_before_capacity(bench, judge):
+    """Section 4: at 80 % of capacity all is answered, and the p99 has left already.
+
+    Refuted if the p99 at 80 % is under three times that at the lowest load. The two conditions that
+    make it worth saying are judged beside it: nothing is lost at 80 %, the backlog grows at 110 %.
+    """
+    for name in bench.servers:
+        sweep = bench.sweep(name)
+        over = max(sweep.loads)
+        if reason := missing(sweep, HIGH) or ("no load above capacity" if over <= 1 else None):
+            judge.not_applicable(reason, quantity="p99 over p99", subject=name)
+            continue
+        low, high, beyond = (sweep.at(load) for load in (lowest(sweep), HIGH, over))
+        faults = faults_of(low, high)
+        if over_seeds(low, "e2e_p99_s", "s") is None or over_seeds(high, "e2e_p99_s", "s") is None:
+            judge.not_applicable(
+                "too few requests per run for a p99", quantity="p99 over p99", subject=name
+            )
+        else:
+            judge(
+                estimate_ratio(
+                    [run.figures.e2e_p99_s for run in high],
+                    [run.figures.e2e_p99_s for run in low],
+                    resampled="run",
+                ),
+                Bound(low=STEEPER),
+                quantity=f"p99 at {HIGH:.0%} over p99 at {lowest(sweep):.0%}",
+                subject=name,
+                faults=faults,
+                timed=True,
+            )
+        judge(
+            estimate_mean(
+                [run.figures.achieved_per_s / run.figures.offered_per_s for run in high],
+                unit="1",
+                resampled="run",
+            ),
+            within(1 - ACHIEVED_TOLERANCE, 1 + ACHIEVED_TOLERANCE),
+            quantity=f"achieved over offered at {HIGH:.0%}",
+            subject=name,
+            faults=faults_of(high),
+            timed=True,
+        )
+        judge(
+            estimate_mean(
+                [run.figures.backlog_growth_per_s for run in beyond], unit="1/s", resampled="run"
+            ),
+            above(0.0),
+            quantity=f"growth of the backlog at {over:.0%}",
+            subject=name,
+            faults=faults_of(beyond),
+            timed=True,
+        )
+
+
+@pytest.mark.claim("C44")
+def test_an_open_loop_shows_a_p99_that_a_closed_loop_hides(bench, judge):
+    """Section 8: the same requests at the same times, but each client waits for its answer first.
+
+    The closed loop cannot send what it has no client for, so the waiting never shows. Latency runs
+    from the moment at which each loop would have sent: the schedule's, and the client's own.
+    """
+    name = bench.servers[0]
+    sweep = bench.sweep(name)
+    if reason := missing(sweep, HIGH):
+        judge.not_applicable(reason, quantity="p99 open over closed", subject=name)
+        return
+    runs = sweep.at(HIGH)
+    closed = [
+        run_closed(
+            sweep.target.url,
+            sweep.target.make_calls(len(run.run.exchanges), run.seed + 500),
+            CLOSED_CLIENTS,
+            bench.drive(name),
+            schedule=run.run.schedule,
+        )
+        for run in runs
+    ]
+    lost = [f"closed loop: {one.outcomes}" for one in closed if set(one.outcomes) != {"ok"}]
+    rates = [
+        len(one.exchanges) / one.wall_s / run.figures.offered_per_s
+        for one, run in zip(closed, runs, strict=True)
+    ]
+    judge(
+        estimate_ratio(
+            [p99(run.run) for run in runs], [p99(one) for one in closed], resampled="run"
+        ),
+        Bound(low=OPEN_OVER_CLOSED),
+        quantity=f"p99 open over closed with {CLOSED_CLIENTS} clients at {HIGH:.0%}",
+        subject=name,
+        faults=(*faults_of(runs), *lost),
+        timed=True,
+        extra={"closed_over_open_rate": [float(rate) for rate in rates]},
+    )
+
+
+def p99(run):
+    return float(np.quantile([ex.last_s - ex.scheduled_s for ex in run.answered], 0.99))
+
+
+@pytest.mark.claim("C45")
+def test_the_requests_that_were_sent_are_a_poisson_stream(bench, judge, record_series):
+    """Section 8: gaps are exponential and independent, of the *sent* times, in one family."""
+    for name in bench.servers:
+        runs = bench.sweep(name).runs
+        found = sent_tests(runs, sent_times)
+        record_series(
+            "arrivals",
+            [
+                {
+                    "engine": name,
+                    "look": test.name,
+                    "value": test.value,
+                    "expected": test.expected,
+                    "adjusted_p": test.adjusted_p,
+                    "gaps": found.gaps,
+                }
+                for test in found.tests
+            ],
+        )
+        judge(
+            found.worst.adjusted_p,
+            Bound(low=ALPHA),
+            quantity=f"smallest adjusted p of {len(found.tests)} looks at the arrivals",
+            subject=name,
+            timed=False,
+        )
+
+
+@pytest.mark.claim("C37")
+def test_batching_hardly_improves_one_request_and_load_makes_its_p99_worse(bench, judge):
+    """Section 7.3: what batching gives is given to the aggregate, not to any one request."""
+    name = ENDPOINT if ENDPOINT in bench.servers else CONTINUOUS
+    sweep = bench.sweep(name)
+    if reason := missing(sweep, HIGH):
+        judge.not_applicable(reason, quantity="rate of one request over alone", subject=name)
+        return
+    low, high = sweep.at(lowest(sweep)), sweep.at(HIGH)
+    alone = float(np.median(sweep.unloaded.tokens_per_s))
+    judge(
+        estimate_mean(
+            [run.figures.request_tokens_per_s / alone for run in high], unit="1", resampled="run"
+        ),
+        Bound(high=HARDLY_BETTER),
+        quantity=f"rate of one request at {HIGH:.0%} over its rate alone",
+        subject=name,
+        faults=faults_of(high),
+        timed=True,
+    )
+    if over_seeds([*low, *high], "itl_p99_s", "s") is None:
+        judge.not_applicable(
+            "too few requests per run for a p99", quantity="p99 ITL over p99 ITL", subject=name
+        )
+        return
+    judge(
+        estimate_ratio(
+            [run.figures.itl_p99_s for run in high],
+            [run.figures.itl_p99_s for run in low],
+            resampled="run",
+        ),
+        above(1.0),
+        quantity=f"p99 ITL at {HIGH:.0%} over p99 ITL at {lowest(sweep):.0%}",
+        subject=name,
+        faults=faults_of(low, high),
+        timed=True,
+    )
+
+
+@pytest.mark.claim("C46")
+def test_the_naive_server_does_not_scale_with_its_clients(bench, judge, profile, record_series):
+    """Section 6: sixteen clients get hardly more out of it than one.
+
+    The printed handler is not what the text says of it: FastAPI runs it in a pool of 40 threads, so
+    all sixteen calls are inside the model at once. The variant with a lock stands beside it.
+    """
+    if ENDPOINT in bench.servers:
+        judge.not_applicable(
+            "the endpoint is not the naive server", quantity="16 clients over 1", subject=ENDPOINT
+        )
+        return
+    for name in (NAIVE, LOCKED):
+        target = bench.target(name)
+        rates = {1: [], 16: []}
+        running = 0.0
+        for block in range(max(3, profile.load.seeds)):
+            for clients in (1, 16) if block % 2 == 0 else (16, 1):
+                n = max(32, profile.load.requests // 2)
+                run = run_closed(target.url, target.make_calls(n, 900 + block), clients)
+                rates[clients].append(len(run.answered) / run.wall_s)
+            running = max(running, scrape(target.url).get("serving_requests_running_most", 0.0))
+        record_series(
+            "naive_scaling",
+            [
+                {
+                    "engine": name,
+                    "clients": clients,
+                    "answers_per_s": estimate_mean(values, unit="1/s", resampled="block").to_json(),
+                    "most_at_once": running,
+                }
+                for clients, values in rates.items()
+            ],
+        )
+        judge(
+            estimate_ratio(rates[16], rates[1], resampled="block"),
+            Bound(high=NOT_SCALING),
+            quantity="throughput of 16 clients over that of 1",
+            subject=name,
+            timed=True,
+            extra={"most_calls_at_once": running},
+        )
+
+
+@pytest.mark.claim("C07")
+def test_kv_memory_is_not_what_limits_serving(bench, judge, loaded):
+    """Section 3.1: where goodput is highest, the KV cache in use is under half of its budget."""
+    if ENDPOINT in bench.servers:
+        judge.not_applicable("an endpoint's memory is unknown", quantity="KV", subject=ENDPOINT)
+        return
+    sweep = bench.sweep(CONTINUOUS)
+    best = max(sweep.runs, key=lambda run: run.figures.goodput_per_s)
+    held = scrape(sweep.target.url)["serving_kv_tokens_most"]
+    bytes_in_use = held * cost.kv_bytes_per_token(loaded.shape, loaded.bytes_per_value)
+    budget = memory_bytes(loaded.device) - cost.weight_bytes(loaded.shape, loaded.bytes_per_value)
+    judge(
+        float(bytes_in_use / budget),
+        Bound(high=0.5),
+        quantity="KV in use, at most in the whole sweep, over its budget",
+        subject=f"{CONTINUOUS}, highest goodput at {best.utilisation:.0%}",
+        timed=True,
+    )
+
+
+def memory_bytes(device):
+    if device == "cuda":
+        import torch
+
+        return torch.cuda.get_device_properties(0).total_memory
+    import psutil
+
+    return psutil.virtual_memory().total
+
+
+@pytest.mark.claim("C50")
+def test_a_served_vllm_beats_the_hand_written_scheduler_at_high_concurrency(
+    bench, judge, profile, record_series
+):
+    """Section 7.2, over HTTP: 64 clients at once on the endpoint and on the continuous server."""
+    if ENDPOINT not in bench.servers:
+        judge.not_applicable(
+            "no --endpoint was given to compare with", quantity="rate over rate", subject=CONTINUOUS
+        )
+        return
+    own = LoadBench(bench.loaded, profile.load)
+    try:
+        targets = [bench.target(ENDPOINT), own.target(CONTINUOUS)]
+        rates = [
+            [closed_rate(target, block) for target in targets]
+            for block in range(max(3, profile.load.seeds))
+        ]
+    finally:
+        own.close()
+    theirs, ours = zip(*rates, strict=True)
+    record_series("concurrency_64", [{"endpoint_per_s": theirs, "continuous_per_s": ours}])
+    judge(
+        estimate_ratio(theirs, ours, resampled="block"),
+        above(1.0),
+        quantity="tokens per second of 64 clients, endpoint over continuous",
+        subject=ENDPOINT,
+        timed=True,
+    )
+
+
+def closed_rate(target, block):
+    run = run_closed(target.url, target.make_calls(256, 700 + block), 64)
+    return sum(exchange.tokens for exchange in run.answered) / run.wall_s
