@@ -29,7 +29,7 @@ def no_progress_bars() -> Iterator[None]:
 
 @contextmanager
 def peft_notices_ignored() -> Iterator[None]:
-    """peft 0.21 reads an attribute that transformers 5.24 has renamed; both names work."""
+    """Let peft 0.21 read an attribute that transformers 5.24 has renamed; both names work."""
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning

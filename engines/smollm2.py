@@ -39,13 +39,14 @@ def converted_folder() -> Path:
 
 def _convert(target: Path) -> None:
     spec = importlib.util.find_spec(PACKAGE)
-    assert spec is not None and spec.origin is not None, HOW_TO
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError(f"{PACKAGE} is not installed: {HOW_TO}")
     source = Path(spec.origin).parent
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as name, no_progress_bars():
-        model = AutoModelForCausalLM.from_pretrained(source, gguf_file=GGUF, dtype=torch.float16)
+        model = AutoModelForCausalLM.from_pretrained(source, gguf_file=GGUF, dtype=torch.float32)
         _forget_the_quantization(model)
-        model.save_pretrained(name)
+        model.half().save_pretrained(name)
         AutoTokenizer.from_pretrained(source, gguf_file=GGUF).save_pretrained(name)
         shutil.rmtree(target, ignore_errors=True)  # an earlier attempt that was cut off
         shutil.copytree(name, target)

@@ -1,0 +1,120 @@
+"""What a decode step consists of, by name and number: the causes of the gap to the ceiling.
+
+The chapter blames Python per token, many kernel launches, a growing KV cache and a wait of the host
+in every step. Each can be counted. Counts come from torch's profiler; the device's idle share
+does not, because profiling slows the host down: it compares the kernels' own time with the time of
+steps that ran without a profiler.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile, schedule
+
+from engines.answer import warm_up_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from engines.clock import Clock
+    from engines.engine import Engine
+
+LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch", "cudaMemcpyAsync")
+WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
+
+
+@dataclass(frozen=True, slots=True)
+class StepProfile:
+    """Averages over the profiled steps. Launches, waits and busy time are None on a CPU."""
+
+    steps: int
+    step_s: float
+    """Time of one step without the profiler."""
+    operators: float
+    launches: float | None
+    waits: float | None
+    """Times that the host waited for the device."""
+    allocations: float
+    """Operators that took memory from an allocator."""
+    concatenations: float
+    """Calls of `cat`: rotary embeddings make some, a growing cache two per layer more."""
+    busy_s: float | None
+    """Time in which at least one kernel ran."""
+
+    @property
+    def idle_share(self) -> float | None:
+        """Share of a step in which no kernel ran, 0 to 1."""
+        return None if self.busy_s is None else max(0.0, 1 - self.busy_s / self.step_s)
+
+
+def profile_engine(engine: Engine, clock: Clock, *, prompt_tokens: int, steps: int) -> StepProfile:
+    """Profile decode steps in the middle of one request, for engines that report every token."""
+    request = warm_up_request(engine.loaded, prompt_tokens, steps + 4)
+    plain = engine.run([request])[0].token_s[-steps - 1 :]
+    step_s = (plain[-1] - plain[0]) / steps
+    with _profiler(clock, wait=1, warmup=2, active=steps) as profiler:
+        engine.run([request], on_token=lambda *_: profiler.step())
+    return _summary(profiler.events() or [], steps, step_s, clock)
+
+
+def profile_calls(step: Callable[[], None], clock: Clock, *, steps: int) -> StepProfile:
+    """Profile repeated calls of one step that nobody watches, as the static engines run it."""
+    step()
+    start = clock.synchronized_s()
+    for _ in range(steps):
+        step()
+    step_s = (clock.synchronized_s() - start) / steps
+    with _profiler(clock, wait=0, warmup=1, active=steps) as profiler:
+        for _ in range(steps + 1):
+            step()
+            profiler.step()
+    return _summary(profiler.events() or [], steps, step_s, clock)
+
+
+def _profiler(clock: Clock, **phases: int) -> Any:
+    activities = [ProfilerActivity.CPU]
+    if clock.device == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    return profile(
+        activities=activities, schedule=schedule(**phases, repeat=1), profile_memory=True
+    )
+
+
+def _summary(events: Iterable[Any], steps: int, step_s: float, clock: Clock) -> StepProfile:
+    events = list(events)
+    host = Counter(e.name for e in events if e.device_type == torch.autograd.DeviceType.CPU)
+    device = [e for e in events if e.device_type == torch.autograd.DeviceType.CUDA]
+    on_cuda = clock.device == "cuda"
+    return StepProfile(
+        steps=steps,
+        step_s=step_s,
+        operators=sum(n for name, n in host.items() if name.startswith("aten::")) / steps,
+        launches=_count(host, LAUNCHES) / steps if on_cuda else None,
+        waits=_count(host, WAITS) / steps if on_cuda else None,
+        allocations=sum(_allocates(e) for e in events) / steps,
+        concatenations=host["aten::cat"] / steps,
+        busy_s=_busy_s((e.time_range.start, e.time_range.end) for e in device) / steps
+        if on_cuda
+        else None,
+    )
+
+
+def _allocates(event: Any) -> bool:
+    return event.self_cpu_memory_usage > 0 or event.self_device_memory_usage > 0
+
+
+def _count(names: Counter[str], prefixes: tuple[str, ...]) -> int:
+    return sum(n for name, n in names.items() if name.startswith(prefixes))
+
+
+def _busy_s(intervals: Iterable[tuple[float, float]]) -> float:
+    """Length of the union of intervals given in microseconds [s]."""
+    busy, until = 0.0, float("-inf")
+    for start, end in sorted(intervals):
+        busy += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return busy / 1e6
