@@ -20,6 +20,10 @@ Logits = Literal["all", "last"]
 
 def decode_flops(shape: ModelShape, context_tokens: int = 0, batch_size: int = 1) -> int:
     """Operations of one decode step over all rows of the batch [FLOP]."""
+    if context_tokens < 0 or batch_size < 1:
+        raise ValueError(
+            f"context_tokens {context_tokens}, batch_size {batch_size}: expected at least 0 and 1"
+        )
     attention = sum(
         _pair_flops(layer) * layer.tokens_kept(context_tokens) for layer in shape.layers
     )
@@ -30,6 +34,10 @@ def prefill_flops(
     shape: ModelShape, prompt_tokens: int, batch_size: int = 1, logits: Logits = "last"
 ) -> int:
     """Operations of a prefill of `batch_size` prompts, each causal pair counted once [FLOP]."""
+    if prompt_tokens < 1 or batch_size < 1:
+        raise ValueError(
+            f"prompt_tokens {prompt_tokens}, batch_size {batch_size}: expected 1 or more of each"
+        )
     with_logits = {"all": prompt_tokens, "last": 1}[logits]
     attention = sum(_pair_flops(layer) * _pairs(layer, prompt_tokens) for layer in shape.layers)
     linear = prompt_tokens * _layer_flops(shape) + with_logits * _head_flops(shape)
