@@ -118,14 +118,16 @@ def ended(ticket: Ticket, how: FinishReason, why: str) -> Completion:
 
 
 class OnlineEngine(Engine, Protocol):
-    """An engine that takes requests while it runs."""
+    """An engine that takes requests while it runs, and tells each token as it comes."""
+
+    on_token: OnToken | None
 
     @property
     def is_idle(self) -> bool:
         """True when nothing waits and nothing runs."""
         ...
 
-    def submit(self, request: Request, on_token: OnToken | None = None) -> object:
+    def submit(self, request: Request) -> None:
         """Queue the request; RequestRejected if it can never fit."""
         ...
 

@@ -26,7 +26,9 @@ class ServerMetrics:
     now_s: Callable[[], float]
     in_flight: int = 0
     running: int = 0
+    running_most: int = 0
     kv_tokens: int = 0
+    kv_tokens_most: int = 0
     tokens: int = 0
     finished: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
@@ -41,12 +43,14 @@ class ServerMetrics:
     def first_token(self, prompt_tokens: int) -> None:
         """The request left the queue: its prompt is in the KV cache."""
         self.running += 1
+        self.running_most = max(self.running_most, self.running)
         self.kv_tokens += prompt_tokens
 
     def token(self) -> None:
         """One token was generated."""
         self.tokens += 1
         self.kv_tokens += 1
+        self.kv_tokens_most = max(self.kv_tokens_most, self.kv_tokens)
 
     def left(self, reason: str, kv_tokens: int) -> None:
         """The request is over; `kv_tokens` is 0 if it never had a first token."""
@@ -77,6 +81,8 @@ class ServerMetrics:
         yield _gauge(
             "serving_kv_tokens", "Tokens whose KV is held for running requests", self.kv_tokens
         )
+        yield _gauge("serving_requests_running_most", "Highest so far", self.running_most)
+        yield _gauge("serving_kv_tokens_most", "Highest so far", self.kv_tokens_most)
         yield _count("serving_in_flight_seconds", "Integral of in-flight", self.in_flight_seconds)
         yield _count("serving_tokens_generated", "Tokens generated", self.tokens)
         yield _labelled(

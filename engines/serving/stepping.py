@@ -29,6 +29,7 @@ class StepDriver:
         self._fresh: list[tuple[Ticket, int | Completion]] = []
         self._ready = threading.Condition()
         self._closing = False
+        engine.on_token = self._keep
         self._thread = threading.Thread(target=self._run, name="step loop", daemon=True)
         self._thread.start()
 
@@ -87,7 +88,7 @@ class StepDriver:
     def _admit(self, ticket: Ticket) -> None:
         self._tickets[ticket.request.request_id] = ticket
         try:
-            self._engine.submit(ticket.request, self._keep)
+            self._engine.submit(ticket.request)
         except RequestRejected as reason:
             del self._tickets[ticket.request.request_id]
             self._fresh.append((ticket, ended(ticket, "rejected", str(reason))))
