@@ -31,7 +31,7 @@ class PrintedUnit:
 
     def declared(self, value: float) -> str:
         """A number that was written down and not measured: `1`, `0.97`, `114,688`."""
-        text = significant(value / self.factor, digits=6)
+        text = significant(value / self.factor, digits=6 if self.exact else 4)
         return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
 
     def with_label(self, value: float) -> str:
