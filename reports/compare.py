@@ -1,0 +1,184 @@
+"""Two sides of runs, compared: what changed, by how much, and what else was different.
+
+A side is one run or several; with several, the run is the resampling unit. A slower benchmark is a
+regression only on the same kind of machine with the same model: everything else is a comparison.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from reports.contrast import Change, Contrast, RunTiming, contrasts
+from reports.differences import (
+    QualityChange,
+    Setting,
+    VerdictChange,
+    quality_changes,
+    settings_that_differ,
+    verdict_changes,
+)
+from reports.timings import labels, timings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from reports.runfile import RunFile
+
+MARGIN = 0.03
+RUN_SPREAD = {"cuda": 0.03, "cpu": 0.10}
+"""Standard deviation between runs that is assumed where one run per side cannot show it."""
+
+
+class NothingInCommonError(ValueError):
+    """The two sides share no benchmark, which is not the same as "no change"."""
+
+
+@dataclass(frozen=True)
+class BenchmarkChange:
+    """One benchmark on both sides. `label` is short where it can be: `static_kv@1 decode`."""
+
+    fullname: str
+    label: str
+    contrast: Contrast
+    change: Change
+    seconds: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything that a diff prints."""
+
+    names: tuple[str, str]
+    runs: tuple[int, int]
+    margin: float
+    paired: bool
+    run_spread: float
+    unlike: tuple[str, ...]
+    verdicts: tuple[VerdictChange, ...]
+    benchmarks: tuple[BenchmarkChange, ...]
+    quality: tuple[QualityChange, ...]
+    missing: tuple[str, ...]
+    new: tuple[str, ...]
+    settings: tuple[Setting, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def within_run_only(self) -> bool:
+        """One run per side: nothing is known about how runs differ among themselves."""
+        return self.runs == (1, 1)
+
+    def regressions(self) -> tuple[BenchmarkChange, ...]:
+        """Benchmarks that became slower, where a comparison can say so at all."""
+        if self.unlike:
+            return ()
+        return tuple(b for b in self.benchmarks if b.change is Change.SLOWER)
+
+    def worse_verdicts(self) -> tuple[VerdictChange, ...]:
+        """Confirmed before and not any more, observations apart."""
+        return tuple(v for v in self.verdicts if v.worse)
+
+
+def compare(
+    before: Sequence[RunFile],
+    after: Sequence[RunFile],
+    *,
+    margin: float = MARGIN,
+    paired: bool = False,
+    run_spread: float | None = None,
+) -> Comparison:
+    """Compare two sides. NothingInCommonError when they share no benchmark."""
+    if paired and (len(before) != len(after) or len(before) < 2):
+        raise ValueError(
+            f"--paired needs the same number of runs on both sides, two or more: "
+            f"got {len(before)} and {len(after)}"
+        )
+    spread = _assumed_spread(before, after) if run_spread is None else run_spread
+    sides = timings(before), timings(after)
+    common = [name for name in sides[0] if name in sides[1]]
+    if not common:
+        raise NothingInCommonError(_no_overlap(sides))
+    pairs = [(sides[0][name], sides[1][name]) for name in common]
+    complete = paired and all(len(b) == len(a) == len(before) for b, a in pairs)
+    if paired and not complete:
+        raise ValueError("--paired needs every common benchmark in every run; some lack one")
+    found = contrasts(pairs, run_spread=spread, paired=paired)
+    names = labels(before, common)
+    return Comparison(
+        names=(_side_name(before), _side_name(after)),
+        runs=(len(before), len(after)),
+        margin=margin,
+        paired=paired,
+        run_spread=spread,
+        unlike=_unlike(before, after),
+        verdicts=verdict_changes(before, after),
+        benchmarks=tuple(
+            BenchmarkChange(name, names[name], one, one.change(margin), _seconds(pair))
+            for name, one, pair in zip(common, found, pairs, strict=True)
+        ),
+        quality=quality_changes(before, after),
+        missing=tuple(sorted(sides[0].keys() - sides[1].keys())),
+        new=tuple(sorted(sides[1].keys() - sides[0].keys())),
+        settings=settings_that_differ(before, after),
+        notes=_notes(before, after),
+    )
+
+
+def _assumed_spread(*sides: Sequence[RunFile]) -> float:
+    kinds = {str(run.experiment["device"].get("kind")) for side in sides for run in side}
+    return max(RUN_SPREAD.get(kind, RUN_SPREAD["cpu"]) for kind in kinds)
+
+
+def _unlike(before: Sequence[RunFile], after: Sequence[RunFile]) -> tuple[str, ...]:
+    """Reasons why a slower benchmark is no regression."""
+    reasons = []
+    if _all(before, _device) != _all(after, _device):
+        reasons.append("across machines")
+    if _all(before, _model) != _all(after, _model):
+        reasons.append("different models")
+    if _all(before, _profile) != _all(after, _profile):
+        reasons.append("different profiles")
+    return tuple(reasons)
+
+
+def _all(runs: Sequence[RunFile], key: Any) -> set[Any]:
+    return {key(run) for run in runs}
+
+
+def _device(run: RunFile) -> tuple[Any, Any]:
+    return run.experiment["device"].get("kind"), run.experiment["device"].get("name")
+
+
+def _model(run: RunFile) -> tuple[Any, Any]:
+    model = run.experiment.get("model") or {}
+    return model.get("name"), model.get("dtype")
+
+
+def _profile(run: RunFile) -> Any:
+    return run.experiment.get("profile")
+
+
+def _notes(before: Sequence[RunFile], after: Sequence[RunFile]) -> tuple[str, ...]:
+    notes = [warning for run in (*before, *after) for warning in run.warnings]
+    ids = [{run.experiment["run_id"] for run in side} for side in (before, after)]
+    if ids[0] & ids[1]:
+        notes.append("the same run is on both sides")
+    return tuple(notes)
+
+
+def _no_overlap(sides: tuple[Mapping[str, Any], Mapping[str, Any]]) -> str:
+    return (
+        f"no benchmark in common: {len(sides[0])} before and {len(sides[1])} after, none with the "
+        "same name; expected two runs of the same tests (were they renamed, or is one side empty?)"
+    )
+
+
+def _side_name(runs: Sequence[RunFile]) -> str:
+    names = [run.path.name for run in runs]
+    return names[0] if len(names) == 1 else f"{len(names)} runs ({names[0]} … {names[-1]})"
+
+
+def _seconds(pair: tuple[Sequence[RunTiming], Sequence[RunTiming]]) -> tuple[float, float]:
+    means = [math.exp(sum(run.log_s for run in side) / len(side)) for side in pair]
+    return means[0], means[1]

@@ -1,0 +1,148 @@
+"""The ladder: how much each rung added, and how much is left below the ceilings.
+
+On a logarithmic axis equal lengths are equal factors, so the gains of the rungs and the gap that
+remains add up to the whole distance between the naive engine and the ceiling.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from reports.figures.style import (
+    ACCENT,
+    INK,
+    MUTED,
+    PAPER,
+    SOFT,
+    Drawing,
+    new_axes,
+    plain_log_axis,
+    short,
+    styled,
+)
+from reports.units import significant
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+
+    from reports.ladder import Rung
+
+CEILING_LOOKS: dict[str, dict[str, Any]] = {
+    "datasheet": {"color": INK, "linestyle": "-"},
+    "measured read": {"color": INK, "linestyle": "--"},
+    "measured copy": {"color": MUTED, "linestyle": ":"},
+}
+
+
+@styled
+def draw(rungs: Sequence[Rung], *, narrow: bool = False) -> Drawing:
+    """One row per rung, the ceilings of its own bytes as ticks that join to a line."""
+    width, row_height = (4.5, 0.85) if narrow else (10.4, 0.72)
+    figure, axes = new_axes(width, 1.35 + row_height * len(rungs))
+    first = rungs[0].speed.centre
+    top = max(max(r.ceilings.values(), default=r.speed.centre) for r in rungs)
+    axes.set_xscale("log")
+    axes.set_xlim(first / (1.6 if not narrow else 1.9), max(top, rungs[-1].speed.centre) * 1.35)
+    axes.set_ylim(len(rungs) - 0.5, -0.75)
+    for index, rung in enumerate(rungs):
+        _draw_rung(axes, index, rung, rungs[index - 1].speed.centre if index else None)
+        _draw_ceilings(axes, index, rung)
+    _draw_gap(axes, len(rungs) - 1, rungs[-1])
+    _name_ceilings(axes, rungs[0], narrow)
+    axes.set_yticks(range(len(rungs)), [short(r.row.subject) for r in rungs])
+    axes.tick_params(axis="y", length=0, labelsize=11, labelcolor=INK)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel("tokens per second at batch 1, logarithmic")
+    plain_log_axis(axes.xaxis)
+    return Drawing(
+        name="ladder-narrow" if narrow else "ladder",
+        title="The ladder",
+        caption="Each bar is what that rung added to the one before; the dashed rest is the gap to "
+        "the lowest ceiling above it. Ceilings are bandwidth over the bytes of one step.",
+        alt=describe(rungs),
+        figure=figure,
+    )
+
+
+def describe(rungs: Sequence[Rung]) -> str:
+    """The figure in words."""
+    parts = [f"{r.row.subject} {significant(r.speed.centre)} tokens per second" for r in rungs]
+    ceilings = [f"{name} {significant(v)}" for name, v in rungs[-1].ceilings.items()]
+    ends = f" Ceilings: {', '.join(ceilings)} tokens per second." if ceilings else ""
+    return f"Ladder of decode speed at batch 1: {'; '.join(parts)}.{ends}"
+
+
+def _draw_rung(axes: Axes, index: int, rung: Rung, before: float | None) -> None:
+    speed = rung.speed.centre
+    start = before if before is not None else axes.get_xlim()[0]
+    if before is not None:
+        axes.plot([before, before], [index - 1, index], color=MUTED, linewidth=0.9, zorder=1)
+    colour = ACCENT if before is not None else SOFT
+    axes.plot([start, speed], [index, index], color=colour, linewidth=11, solid_capstyle="butt")
+    interval = rung.speed.interval
+    if interval is not None:
+        axes.plot(interval, [index, index], color=INK, linewidth=2, zorder=4)
+    axes.plot(
+        [speed], [index], marker="o", color=INK, markersize=6, zorder=5, markeredgecolor=PAPER
+    )
+    gain = f"×{significant(rung.gain, 2)}" if rung.gain else ""
+    axes.annotate(
+        f"{significant(speed)} tok/s   {gain}".rstrip(),
+        (speed, index),
+        xytext=(0, 10),
+        textcoords="offset points",
+        ha=_side(axes, speed),
+        color=INK,
+        fontsize=10,
+    )
+
+
+def _side(axes: Axes, x: float) -> str:
+    """Which way a label may grow without leaving the axes."""
+    position = axes.transAxes.inverted().transform(axes.transData.transform((x, 0)))[0]
+    return "left" if position < 0.3 else "right" if position > 0.7 else "center"
+
+
+def _draw_ceilings(axes: Axes, index: int, rung: Rung) -> None:
+    for name, value in rung.ceilings.items():
+        axes.plot(
+            [value, value],
+            [index - 0.75, index + 0.5],
+            linewidth=1.3,
+            zorder=2,
+            **CEILING_LOOKS[name],
+        )
+
+
+def _draw_gap(axes: Axes, index: int, rung: Rung) -> None:
+    above = [value for value in rung.ceilings.values() if value > rung.speed.centre]
+    if not above:
+        return
+    axes.plot(
+        [rung.speed.centre, min(above)],
+        [index, index],
+        color=SOFT,
+        linestyle=(0, (1, 1.4)),
+        linewidth=5,
+        zorder=1,
+    )
+
+
+def _name_ceilings(axes: Axes, rung: Rung, narrow: bool) -> None:
+    """Ceilings lie close together: their names stand in a legend, in the order of the lines."""
+    for name, value in sorted(rung.ceilings.items(), key=lambda item: item[1]):
+        axes.plot(
+            [], [], linewidth=1.3, label=f"{name} {significant(value)} tok/s", **CEILING_LOOKS[name]
+        )
+    if rung.ceilings:
+        axes.legend(
+            loc="lower right",
+            bbox_to_anchor=(1.0, 1.0),
+            ncols=1 if narrow else 3,
+            title="ceilings [tok/s]" if narrow else None,
+            title_fontsize=9,
+            borderaxespad=0.2,
+        )
