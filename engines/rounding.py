@@ -43,6 +43,8 @@ def round_symmetric(values: Floats, group: int, *, bits: int = 8) -> Rounded:
         raise ValueError(
             f"last axis has {values.shape[-1]} values, expected a multiple of the group of {group}"
         )
+    if not 2 <= bits <= 8:
+        raise ValueError(f"bits is {bits}, expected 2 to 8: codes are stored as int8")
     largest = 2 ** (bits - 1) - 1
     grouped = _grouped(values, group)
     scales = _scales(np.abs(grouped).max(axis=-1), largest)

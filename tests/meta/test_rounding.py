@@ -20,10 +20,10 @@ def test_codes_and_scales_have_the_shape_of_their_groups(dtype):
 
 def test_the_largest_value_of_a_group_is_kept_and_its_scale_is_its_own():
     """Peaks 1 and 100: the first group is not rounded to the steps of the second."""
-    values = np.array([0.5, -1.0, 50.0, 100.0])
+    values = np.array([0.25, -1.0, 25.0, 100.0])
     rounded = round_symmetric(values, 2)
     assert rounded.scales.tolist() == [1 / 127, 100 / 127]
-    assert rounded.codes.tolist() == [64, -127, 64, 127]
+    assert rounded.codes.tolist() == [32, -127, 32, 127]
 
 
 def test_an_outlier_flattens_its_group_and_no_other():
@@ -55,3 +55,9 @@ def test_values_that_are_not_finite_are_refused(bad):
 def test_a_group_that_does_not_divide_the_axis_is_refused(group):
     with pytest.raises(ValueError, match="expected a multiple"):
         round_symmetric(np.ones(8), group)
+
+
+@pytest.mark.parametrize("bits", [0, 1, 9, 16])
+def test_codes_that_int8_cannot_hold_are_refused(bits):
+    with pytest.raises(ValueError, match="expected 2 to 8"):
+        round_symmetric(np.ones(8), 8, bits=bits)
