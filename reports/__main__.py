@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 COMMANDS = (
     ("summary", "verdicts and tables of a run as Markdown"),
     ("html", "one self-contained page of a run"),
+    ("results", "theory beside measurement, as results.json and Markdown"),
     ("plot", "figures of theory and of a run, SVG and PNG"),
     ("diff", "what changed between two runs or two sets of runs"),
     ("budget", "memory budget and ceilings for any model and GPU"),

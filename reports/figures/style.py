@@ -166,8 +166,18 @@ def _rendered(drawing: Drawing, kind: str) -> bytes:
     with warnings.catch_warnings():
         # A Thai engine name has no glyph in the default font: boxes are better than no figure.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        _freeze_layout(drawing.figure)
         drawing.figure.savefig(buffer, format=kind, metadata=metadata, facecolor=face, dpi=160)
     return buffer.getvalue()
+
+
+def _freeze_layout(figure: Figure) -> None:
+    """Lay out once: each further pass would move everything by a fraction of a point."""
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    if isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
 
 
 def inline_svg(drawing: Drawing) -> str:

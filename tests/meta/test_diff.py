@@ -1,0 +1,242 @@
+"""Two sides of runs compared: what is called a change, and what is not."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from reports.__main__ import main
+from reports.compare import NothingInCommonError, compare
+from reports.contrast import Change, RunTiming, contrasts
+from tests.meta.sample_run import gpu_run, saved
+
+BETWEEN = 0.012  # spread between runs on one host with an idle GPU: about one percent
+CHANGED = (Change.FASTER, Change.SLOWER)
+
+
+def side(folder, name, seeds, **changes):
+    folder.mkdir(exist_ok=True)
+    return [
+        saved(folder / f"{name}{seed}.json", gpu_run(seed, between=BETWEEN, **changes))
+        for seed in seeds
+    ]
+
+
+def changed(comparison):
+    return {b.label for b in comparison.benchmarks if b.change in CHANGED}
+
+
+def test_a_run_compared_with_itself_has_not_changed(tmp_path):
+    (run,) = side(tmp_path, "a", [1])
+    found = compare([run], [run])
+    assert changed(found) == set()
+    assert all(b.contrast.ratio == 1 for b in found.benchmarks)
+    assert {b.change for b in found.benchmarks if b.label.endswith("decode")} == {Change.SAME}
+    assert found.verdicts == found.missing == found.new == found.settings == ()
+    assert "the same run is on both sides" in found.notes
+
+
+def test_five_runs_of_the_same_code_on_each_side_show_no_change(tmp_path):
+    found = compare(side(tmp_path, "a", range(5)), side(tmp_path, "b", range(5, 10)))
+    assert changed(found) == set()
+
+
+def test_five_pairs_of_single_runs_of_the_same_code_show_no_change(tmp_path):
+    before, after = side(tmp_path, "a", range(5)), side(tmp_path, "b", range(5, 10))
+    for pair in zip(before, after, strict=True):
+        found = compare([pair[0]], [pair[1]])
+        assert found.within_run_only
+        assert changed(found) == set()
+
+
+def test_an_engine_slowed_by_5_percent_is_found_with_five_runs_per_side(tmp_path):
+    slowed = side(tmp_path, "b", range(5, 10), slowed="compiled", factor=1.05)
+    found = compare(side(tmp_path, "a", range(5)), slowed)
+    assert "compiled@1 decode" in changed(found)
+    assert changed(found) <= {"compiled@1 decode", "compiled@1 ITL", "compiled@1 TTFT"}
+    assert {b.change for b in found.regressions()} == {Change.SLOWER}
+
+
+def simulate(*, rng, sides, slowdown, count=20, spread=BETWEEN):
+    """Timings of many benchmarks on two sides; the first one is slower on the second side."""
+    shift = np.zeros(count)
+    shift[0] = math.log(slowdown)
+    spreads = spread * np.exp(rng.normal(0, 0.3, count))
+    logs = [rng.normal(0, 1, (count, sides)) * spreads[:, None] + add[:, None]
+            for add in (np.zeros(count), shift)]  # fmt: skip
+    timed = [[[RunTiming(x, 0.003, 6) for x in row] for row in log] for log in logs]
+    found = contrasts(list(zip(*timed, strict=True)), run_spread=0.03)
+    return [one.change(0.03) for one in found]
+
+
+def test_false_changes_are_rare_and_a_5_percent_slow_down_is_usually_found():
+    """300 comparisons each: at most 5 % may cry wolf (plus 3 standard errors of that share)."""
+    rng = np.random.default_rng(7)
+    same = [simulate(rng=rng, sides=5, slowdown=1.0) for _ in range(300)]
+    wolf = sum(any(word in CHANGED for word in words) for words in same) / len(same)
+    assert wolf <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / len(same))
+    slowed = [simulate(rng=rng, sides=5, slowdown=1.05) for _ in range(300)]
+    assert sum(words[0] is Change.SLOWER for words in slowed) / len(slowed) >= 0.90
+
+
+def test_without_the_correction_the_wolf_is_cried_often():
+    """The planted fault: read each p-value alone, and 20 benchmarks of equal code do 'change'."""
+    rng = np.random.default_rng(7)
+    logs = rng.normal(0, BETWEEN, (100, 20, 2, 3))
+    wolf = 0
+    for comparison in logs:
+        timed = [[[RunTiming(x, None, 6) for x in one] for one in pair] for pair in comparison]
+        wolf += any(one.p_value < 0.05 for one in contrasts(timed, run_spread=0.03))
+    assert wolf / 100 > 0.4
+
+
+def test_one_run_per_side_is_labelled_and_calls_only_large_changes(tmp_path):
+    (before,) = side(tmp_path, "a", [1])
+    (little,) = side(tmp_path, "b", [2], slowed="compiled", factor=1.05)
+    (large,) = side(tmp_path, "c", [2], slowed="compiled", factor=1.5)
+    assert changed(compare([before], [little])) == set()
+    assert "compiled@1 decode" in changed(compare([before], [large]))
+
+
+def test_pairs_cancel_what_drifts_between_them():
+    drift = np.linspace(0, 0.3, 5)
+    before = [RunTiming(x, None, 6) for x in drift]
+    after = [RunTiming(x + 0.06 + 0.001 * i, None, 6) for i, x in enumerate(drift)]
+    (alone,) = contrasts([(before, after)], run_spread=0.03)
+    (paired,) = contrasts([(before, after)], run_spread=0.03, paired=True)
+    assert alone.change(0.03) is Change.UNDECIDED
+    assert paired.change(0.03) is Change.SLOWER
+
+
+def test_a_change_within_the_margin_is_the_same_however_sure_it_is():
+    before = [RunTiming(x, None, 6) for x in (0.0, 0.0002, -0.0002)]
+    after = [RunTiming(x + 0.01, None, 6) for x in (0.0, 0.0002, -0.0002)]
+    (found,) = contrasts([(before, after)], run_spread=0.03)
+    assert found.adjusted_p < 0.001
+    assert found.change(0.03) is Change.SAME
+
+
+def test_other_machines_are_a_comparison_and_never_a_regression(tmp_path, capsys):
+    other = gpu_run(2, slowed="compiled", factor=2.0)
+    other["experiment"]["device"]["name"] = "Tesla T4"
+    saved(tmp_path / "a.json", gpu_run(1))
+    saved(tmp_path / "b.json", other)
+    paths = [str(tmp_path / "a.json"), str(tmp_path / "b.json")]
+    assert main(["diff", *paths, "--fail-on", "slower"]) == 0
+    assert "across machines" in capsys.readouterr().out
+
+
+def test_missing_new_and_renamed_benchmarks_are_listed(tmp_path):
+    later = gpu_run(2)
+    entry = later["benchmarks"][0]
+    was, entry["fullname"] = entry["fullname"], "tests/test_ใหม่.py::test_ความเร็ว step"
+    found = compare([saved(tmp_path / "a.json", gpu_run(1))], [saved(tmp_path / "b.json", later)])
+    assert found.missing == (was,)
+    assert found.new == ("tests/test_ใหม่.py::test_ความเร็ว step",)
+
+
+def test_no_overlap_is_an_error_and_not_a_green_nothing(tmp_path):
+    later = gpu_run(2)
+    for entry in later["benchmarks"]:
+        entry["fullname"] += "-renamed"
+    sides = [saved(tmp_path / "a.json", gpu_run(1))], [saved(tmp_path / "b.json", later)]
+    with pytest.raises(
+        NothingInCommonError, match="no benchmark in common: 39 before and 39 after"
+    ):
+        compare(*sides)
+
+
+def test_what_else_differed_is_said(tmp_path):
+    later = gpu_run(2, torch="2.14.0")
+    later["experiment"]["model"]["adapter"] = None
+    for series in later["experiment"]["series"]:
+        for point in series["points"] if series["name"] == "telemetry" else ():
+            point["sm_clock_hz"] *= 0.9
+    found = compare([saved(tmp_path / "a.json", gpu_run(1))], [saved(tmp_path / "b.json", later)])
+    said = {setting.name: (setting.before, setting.after) for setting in found.settings}
+    assert said == {
+        "torch": ("2.13.0", "2.14.0"),
+        "adapter": ("synthetic r=16 (ef)", "–"),
+        "SM clock": ("1980 MHz", "1782 MHz"),
+    }
+
+
+def test_a_lost_verdict_comes_first_and_can_fail_a_pipeline(tmp_path, capsys):
+    later = gpu_run(2)
+    verdict = next(v for v in later["experiment"]["verdicts"] if v["claim"] == "C10")
+    verdict["outcome"] = "refuted"
+    saved(tmp_path / "a.json", gpu_run(1))
+    saved(tmp_path / "b.json", later)
+    paths = [str(tmp_path / "a.json"), str(tmp_path / "b.json")]
+    assert main(["diff", *paths, "--fail-on", "verdict"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2] == "changed verdicts:"
+    assert "C10 naive@1 tok/s: confirmed -> refuted" in lines[3]
+    assert main(["diff", *paths]) == 0
+    assert main(["diff", *reversed(paths), "--fail-on", "verdict"]) == 0
+
+
+def test_a_slower_engine_can_fail_a_pipeline(tmp_path, capsys):
+    side(tmp_path / "before", "a", range(3))
+    side(tmp_path / "after", "b", range(3, 6), slowed="naive", factor=1.3)
+    (tmp_path / "after" / "results.json").write_text("{}", encoding="utf-8")
+    folders = [str(tmp_path / "before"), str(tmp_path / "after")]
+    assert main(["diff", *folders, "--fail-on", "slower"]) == 1
+    assert "naive@1 decode" in capsys.readouterr().out
+
+
+def test_quality_is_compared_item_by_item(tmp_path):
+    before = saved(tmp_path / "a.json", gpu_run(1, items={"nf4": 0.8}))
+    after = saved(tmp_path / "b.json", gpu_run(1, items={"nf4": 0.6}))
+    (one,) = [q for q in compare([before], [after]).quality if q.subject == "nf4@1"]
+    assert one.items.items == 400
+    assert one.items.word == "worse"
+    assert one.items.interval[0] < one.items.difference < one.items.interval[1] < -0.1
+    (same,) = [q for q in compare([before], [before]).quality if q.subject == "nf4@1"]
+    assert (same.items.lost, same.items.gained, same.items.word) == (0, 0, "same")
+
+
+def test_every_format_is_written_and_escapes_what_it_must(tmp_path):
+    hostile = gpu_run(2)
+    hostile["benchmarks"][1]["fullname"] = "tests/x.py::<script>alert(1)</script>|a|"
+    hostile["benchmarks"][1]["extra_info"] = {}
+    saved(tmp_path / "a.json", hostile)
+    saved(tmp_path / "b.json", hostile)
+    paths = [str(tmp_path / "a.json"), str(tmp_path / "b.json")]
+    for kind in ("text", "markdown", "html", "json"):
+        output = tmp_path / f"diff.{kind}"
+        assert main(["diff", *paths, "--format", kind, "-o", str(output)]) == 0
+    content = json.loads((tmp_path / "diff.json").read_text(encoding="utf-8"))
+    assert len(content["benchmarks"]) == 39
+    for kind in ("html", "markdown"):
+        assert "<script>alert" not in (tmp_path / f"diff.{kind}").read_text(encoding="utf-8")
+    assert "\\|a\\|" in (tmp_path / "diff.markdown").read_text(encoding="utf-8")
+
+
+def test_three_files_without_sides_are_refused_with_the_way_out(tmp_path, capsys):
+    assert main(["diff", "a", "b", "c"]) == 2
+    assert "--against" in capsys.readouterr().err
+
+
+def test_diff_needs_neither_torch_nor_scipy_stats_nor_matplotlib(tmp_path):
+    saved(tmp_path / "a.json", gpu_run(1))
+    code = (
+        "import sys; from reports.__main__ import main; "
+        f"main(['diff', {str(tmp_path / 'a.json')!r}, {str(tmp_path / 'a.json')!r}]); "
+        "print(sorted({'torch', 'scipy.stats', 'matplotlib'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_pytest_benchmark_compare_still_reads_the_file(tmp_path):
+    saved(tmp_path / "a.json", gpu_run(1))
+    command = [sys.executable, "-m", "pytest_benchmark", "compare", str(tmp_path / "a.json")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "naive@1 step" in done.stdout

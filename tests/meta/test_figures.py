@@ -1,0 +1,111 @@
+"""Figures: theory from the formulas, points on top, text that stays text, nothing drawn empty."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from reports.__main__ import main
+from reports.figures import gallery, itl, memory, style, telemetry
+from reports.figures.utilisation import LoadPoint
+from reports.figures.utilisation import draw as draw_utilisation
+from reports.load_sweep import load_points
+from tests.meta.sample_run import cpu_run, gpu_run, saved
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def theory():
+    return {drawing.name: drawing for drawing in gallery.theory_figures()}
+
+
+@pytest.fixture(scope="module")
+def gpu(tmp_path_factory):
+    return saved(tmp_path_factory.mktemp("runs") / "gpu.json", gpu_run(1))
+
+
+@pytest.fixture(scope="module")
+def drawn(gpu):
+    return {d.name: d for d in (*gallery.ladder_figures(gpu), *gallery.run_figures(gpu))}
+
+
+def test_theory_alone_has_the_figures_of_the_chapter(theory):
+    assert list(theory) == ["memory", "batching", "utilisation", "roofline"]
+
+
+def test_the_batch_16_line_crosses_16_gb_at_the_stated_context(theory):
+    assert "B = 16 fills it at 8,069 tokens" in theory["memory"].caption
+
+
+def test_the_stated_figures_of_the_chapter_are_drawn(theory):
+    assert "256 to 4,137 tok/s" in theory["batching"].caption  # C31: 256 at B = 1
+    assert "11.5 s" in theory["utilisation"].caption  # C16
+    assert "203 FLOP per byte" in theory["roofline"].alt  # C27
+
+
+def test_a_run_adds_what_only_a_run_has(drawn):
+    assert list(drawn) == ["ladder", "ladder-narrow", "memory", "batching", "utilisation",
+                           "roofline", "itl", "telemetry"]  # fmt: skip
+    assert "compiled@1 697 tokens per second" in drawn["ladder"].alt
+    assert "6 of 240 samples slowed down" in drawn["telemetry"].caption
+
+
+def test_a_cpu_run_draws_no_telemetry_and_its_own_bandwidth(tmp_path):
+    run = saved(tmp_path / "cpu.json", cpu_run(1))
+    drawn = {drawing.name: drawing for drawing in gallery.run_figures(run)}
+    assert "telemetry" not in drawn
+    assert "AMD EPYC 7B13" in drawn["batching"].caption
+    assert telemetry.samples(run) is None
+
+
+def test_equal_data_gives_equal_files(theory, tmp_path):
+    paths = [tmp_path / name for name in ("a.svg", "b.svg", "a.png")]
+    for path in paths:
+        style.save(theory["memory"], path)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert paths[2].read_bytes().startswith(b"\x89PNG")
+
+
+def test_text_stays_text_and_colours_follow_the_theme(drawn):
+    inline = style.inline_svg(drawn["ladder"])
+    tree = ET.fromstring(inline)
+    texts = {"".join(element.itertext()).strip() for element in tree.iter(f"{SVG}text")}
+    assert {"naive@1", "compiled@1"} <= texts
+    assert "var(--accent)" in inline
+    assert not any(colour in inline for colour in style.CSS_VARIABLES)
+    ids = [element.get("id") for element in tree.iter() if element.get("id")]
+    assert all(one.startswith("ladder-") for one in ids)
+
+
+@pytest.mark.parametrize("name", ["$x^2$ & <b>", "ภาษาไทย", "a" * 400, "</svg><script>"])
+def test_any_name_can_be_drawn(name):
+    gaps = [itl.Gaps(name, 0.9, 1.0, 1.1, 1.2, 2.0, None), itl.Gaps("b@1", 1, 1, 1, 1, 1, 1.0)]
+    inline = style.inline_svg(itl.draw(gaps))
+    ET.fromstring(inline)
+    assert "<script>" not in inline
+
+
+def test_points_without_an_interval_or_with_overload_can_be_drawn():
+    points = [LoadPoint("naive", 0.1, 0.2), LoadPoint("naive", 1.1, 4.0, 3.0, 5.0)]
+    drawing = draw_utilisation(points)
+    assert "naive at 110%: 4 s" in drawing.alt
+
+
+def test_a_sweep_gives_points_with_their_interval(gpu):
+    points = load_points(gpu)
+    assert len(points) == 8
+    assert all(point.low_s < point.p99_s < point.high_s for point in points)
+
+
+def test_a_card_that_nothing_fills_says_so():
+    drawing = memory.draw(gallery.find_shape("google/gemma-3-1b-it"), memory.Card("640 GB", 640e9))
+    assert "no batch fills it" in drawing.caption
+
+
+def test_plot_writes_svg_and_png_of_the_chosen_figure(tmp_path, capsys):
+    assert main(["plot", "-o", str(tmp_path), "--only", "memory"]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"memory.svg", "memory.png"}
+    assert main(["plot", "-o", str(tmp_path), "--only", "nothing"]) == 2
+    assert "expected one of memory, batching" in capsys.readouterr().err
