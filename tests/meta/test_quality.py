@@ -239,7 +239,7 @@ def test_a_model_does_not_diverge_from_itself():
 
 def test_a_text_too_short_for_a_sample_is_refused_in_one_line():
     pytest.importorskip("torch")
-    with pytest.raises(ValueError, match="held-out text has 6 tokens, expected at least 768"):
+    with pytest.raises(ValueError, match="held-out text has 6 tokens, expected at least 384"):
         chunked(small_model(), "สั")
 
 
