@@ -55,5 +55,7 @@ class Completion:
     def __post_init__(self) -> None:
         if len(self.token_s) != len(self.token_ids):
             raise ValueError(f"{len(self.token_s)} times for {len(self.token_ids)} tokens")
-        if any(later < earlier for earlier, later in zip(self.token_s, self.token_s[1:], strict=False)):
+        if any(
+            later < earlier for earlier, later in zip(self.token_s, self.token_s[1:], strict=False)
+        ):
             raise ValueError("token times go backwards: token_s must not decrease")

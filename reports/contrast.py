@@ -4,7 +4,7 @@ The runs of a side are what varies independently; rounds inside a run share its 
 neighbours. Ratios live on the log scale: a t interval there, with the variance between runs. Two to
 five runs give a poor variance, so the benchmarks of one comparison inform each other: each variance
 is drawn toward the typical one as far as their scatter allows (the moderated t of Smyth 2004,
-Stat. Appl. Genet. Mol. Biol. 3:3), with at most twice the weight of the benchmark's own runs.
+Stat. Appl. Genet. Mol. Biol. 3:3), with at most the weight of the benchmark's own runs.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _prior(variances: np.ndarray, df: float) -> tuple[float, float]:
 
     logs = np.log(variances) - digamma(df / 2) + math.log(df / 2)
     scatter = float(logs.var(ddof=1)) - float(polygamma(1, df / 2))
-    weight = 2 * df if scatter <= 0 else min(2 * df, 2 * _inverse_trigamma(scatter))
+    weight = df if scatter <= 0 else min(df, 2 * _inverse_trigamma(scatter))
     centre = float(logs.mean()) + float(digamma(weight / 2)) - math.log(weight / 2)
     return math.exp(centre), weight
 

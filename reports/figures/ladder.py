@@ -48,7 +48,7 @@ def draw(rungs: Sequence[Rung], *, narrow: bool = False) -> Drawing:
     axes.set_ylim(len(rungs) - 0.5, -0.75)
     for index, rung in enumerate(rungs):
         _draw_rung(axes, index, rung, rungs[index - 1].speed.centre if index else None)
-        _draw_ceilings(axes, index, rung)
+    _draw_ceilings(axes, rungs)
     _draw_gap(axes, len(rungs) - 1, rungs[-1])
     _name_ceilings(axes, rungs[0], narrow)
     axes.set_yticks(range(len(rungs)), [short(r.row.subject) for r in rungs])
@@ -106,15 +106,13 @@ def _side(axes: Axes, x: float) -> str:
     return "left" if position < 0.3 else "right" if position > 0.7 else "center"
 
 
-def _draw_ceilings(axes: Axes, index: int, rung: Rung) -> None:
-    for name, value in rung.ceilings.items():
-        axes.plot(
-            [value, value],
-            [index - 0.75, index + 0.5],
-            linewidth=1.3,
-            zorder=2,
-            **CEILING_LOOKS[name],
-        )
+def _draw_ceilings(axes: Axes, rungs: Sequence[Rung]) -> None:
+    """One line per ceiling; it has a step where a rung reads more bytes than the one before."""
+    for name, look in CEILING_LOOKS.items():
+        known = [(index, r.ceilings[name]) for index, r in enumerate(rungs) if name in r.ceilings]
+        x = [value for _, value in known for _ in range(2)]
+        y = [end for index, _ in known for end in (index - 0.5, index + 0.5)]
+        axes.plot(x, [-0.75, *y[1:]] if y else [], linewidth=1.3, zorder=2, **look)
 
 
 def _draw_gap(axes: Axes, index: int, rung: Rung) -> None:

@@ -100,7 +100,7 @@ class ScriptedShelf:
     def get(self, name: str, *, batch_size: int = 1, max_tokens: int) -> ScriptedEngine:
         return self.make(name, batch_size)
 
-    def licence(self, engine: ScriptedEngine) -> Licence:
+    def licence(self, engine: ScriptedEngine, max_tokens: int) -> Licence:
         return Licence(engine.name, engine.batch_size, True, 16, 0, 0.0, 0.0, "tokens equal")
 
 

@@ -9,7 +9,7 @@ import pytest
 from fixtures import quality
 from fixtures.quality import Yardstick, measure_loss
 from fixtures.quality_margins import MEAN_KL_NAT, verdicts
-from fixtures.questions import load_questions, sample_questions
+from fixtures.questions import GEOGRAPHY, load_questions, sample_questions
 from reports.verdict import Outcome
 from tests.meta.small_models import small_model
 
@@ -43,6 +43,30 @@ def test_shuffled_scales_cost_many_times_what_quantization_costs(yardstick):
     costs = [measure_loss(yardstick, other, "nf4").text.mean_kl_nat for other in (small, broken)]
     assert 0 < costs[0].centre < costs[1].low
     assert costs[1].centre > 3 * costs[0].centre
+
+
+@pytest.mark.parametrize("method", ["int8", "nf4"])
+def test_the_embedded_models_broken_quantization_is_refuted_in_every_quantity(method):
+    """Planted fault on trained weights: facts are lost, so accuracy falls too, not only the text.
+
+    The sound quantization of the same layers meets every margin on the same questions; 100 of them
+    with at most 2 changed answers suffice for the accuracy margin.
+    """
+    pytest.importorskip("bitsandbytes")
+    from dataclasses import replace
+
+    from engines.models import load_model
+    from engines.quantized import quantize, shuffle_scales
+
+    questions = sample_questions(load_questions(GEOGRAPHY), 100, seed=0)
+    yardstick = Yardstick.of(load_model("tiny", device="cpu"), questions, most_chunks=8)
+    sound = quantize(yardstick.loaded, method)
+    broken = replace(sound, model=shuffle_scales(sound.model, seed=0))
+    good, bad = (
+        verdicts(measure_loss(yardstick, other, method), device="cpu") for other in (sound, broken)
+    )
+    assert {v.outcome for v in good} == {Outcome.CONFIRMED}
+    assert {v.outcome for v in bad} == {Outcome.REFUTED}
 
 
 def test_another_models_weights_are_refuted(yardstick):
