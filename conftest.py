@@ -24,6 +24,7 @@ pytest_plugins = [  # each after those that it imports, so that asserts are rewr
     "fixtures.measuring",
     "fixtures.qualities",
     "fixtures.rows",
+    "fixtures.material",
 ]
 
 
