@@ -71,7 +71,11 @@ NOT_MODELLED = (
     "hidden_size_per_layer_input",
     "global_head_dim",
     "index_topk",
+    "cross_attention_layers",
 )
+
+# Structure that cannot be assumed of a family that is not known.
+NOT_ASSUMED = ("num_experts", "kv_lora_rank")
 
 SAME_LAYERS = {
     "qwen2_vl": "qwen2",
@@ -123,6 +127,12 @@ def in_family(config: Config) -> tuple[Family, Config, tuple[str, ...]]:
     known = find_family(model_type)
     if known is not None:
         return known, _filled(config, known), ()
+    for key in NOT_ASSUMED:
+        if config.values.get(key):
+            raise ValueError(
+                f"{config.source}: model_type {model_type!r:.60} is not known and has {key!r}, "
+                "expected a known family for experts or latent attention (engines/families.toml)"
+            )
     note = f"model_type {model_type!r:.60} is not known, its layers are counted as Llama's"
     return Family(windows="all"), config, (note,)
 

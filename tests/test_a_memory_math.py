@@ -100,7 +100,7 @@ def test_sixteen_sequences_fill_16_gb_at_8070_tokens(judge):
 @pytest.mark.parametrize(
     ("batch_size", "tokens"),
     [(1, 129_114.64), (4, 32_278.66), (16, 8_069.67)],
-    ids="batch:{}".format,
+    ids=["batch:1", "batch:4", "batch:16"],
 )
 def test_each_line_of_the_figure_meets_16_gb_where_it_is_drawn(batch_size, tokens, judge):
     """Section 3.1: the lines for 1, 4 and 16 sequences; 14,807,900,160 B / 114,688 B / batch."""

@@ -21,7 +21,7 @@ def point(batch_size: int) -> roofline.BatchPoint:
 @pytest.mark.parametrize(
     ("batch_size", "tokens_per_s", "step_ms"),
     [(1, 256, 3.9), (16, 2402, 6.7), (32, 3334, 9.6)],
-    ids="batch:{}".format,
+    ids=["batch:1", "batch:16", "batch:32"],
 )
 def test_the_roofline_of_a_t4_at_512_tokens(batch_size, tokens_per_s, step_ms, judge):
     """Section 4: (1,192,099,840 + B x 512 x 114,688) B / 320e9 B/s a step, B tokens each."""

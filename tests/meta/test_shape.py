@@ -86,6 +86,28 @@ def test_windows_equal_those_of_the_cache_that_transformers_builds(variant):
     assert got == wanted
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["gemma3", "llava", "mistral3", "qwen2_5_vl", "qwen3_vl", "llama4"],
+    ids="model:{}".format,
+)
+def test_of_a_multimodal_model_the_language_model_is_counted(name):
+    import torch
+    from transformers import AutoModelForImageTextToText
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    config = CONFIG_MAPPING[name]()
+    config.text_config.num_hidden_layers = 2
+    with torch.device("meta"):
+        model = AutoModelForImageTextToText.from_config(config)
+    wanted = sum(
+        parameter.numel()
+        for path, parameter in model.named_parameters()
+        if "language_model" in path or "lm_head" in path
+    )
+    assert ModelShape.from_config(config.to_dict()).num_parameters == wanted
+
+
 @pytest.mark.parametrize("name", families(), ids="family:{}".format)
 def test_a_file_that_leaves_out_the_defaults_of_its_class_means_the_same(name):
     """Old files hold only what differs from the class; the rest is filled in by transformers."""
@@ -220,6 +242,8 @@ BROKEN = {
     "more experts picked than there are": QWEN3
     | {"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 8},
     "empty text config": {"model_type": "gemma3", "text_config": {"model_type": "no_such"}},
+    "experts of an unknown kind": QWEN3 | {"model_type": "brand_new", "num_local_experts": 8},
+    "latent of an unknown kind": QWEN3 | {"model_type": "brand_new", "kv_lora_rank": 512},
     "experts cannot be picked": QWEN3
     | {"model_type": "mixtral", "num_experts_per_tok": 0},
 }  # fmt: skip
