@@ -175,16 +175,19 @@ def _benchmarks(rng, row):
 
 
 def _entry(name, seconds, about):
-    values = np.sort(np.abs(seconds))
+    values = np.abs(seconds)
+    low, high = float(values.min()), float(values.max())
     q1, median, q3 = (float(q) for q in np.quantile(values, [0.25, 0.5, 0.75]))
     mean, stddev = float(np.mean(values)), float(np.std(values, ddof=1))
     return {
         "group": None, "name": name.rpartition("/")[2], "fullname": name, "params": None,
         "param": None, "extra_info": about, "options": {},
-        "stats": {"min": float(values[0]), "max": float(values[-1]), "mean": mean, "stddev": stddev,
-                  "rounds": len(values), "median": median, "iqr": q3 - q1, "q1": q1, "q3": q3,
-                  "iqr_outliers": 0, "stddev_outliers": 0, "outliers": "0;0", "ld15iqr": float(values[0]),
-                  "hd15iqr": float(values[-1]), "ops": 1 / mean, "total": float(values.sum()), "iterations": 1},
+        "stats": {
+            "min": low, "max": high, "mean": mean, "stddev": stddev, "rounds": len(values),
+            "median": median, "iqr": q3 - q1, "q1": q1, "q3": q3, "iqr_outliers": 0,
+            "stddev_outliers": 0, "outliers": "0;0", "ld15iqr": low, "hd15iqr": high,
+            "ops": 1 / mean, "total": mean * len(values), "iterations": 1,
+        },
     }  # fmt: skip
 
 

@@ -124,7 +124,7 @@ def test_token_lists_are_compared_by_token(tmp_path):
     assert group.answers[1].pieces == (("กรุงเทพ", False), ("ฯ", True))
 
 
-def test_a_run_that_measured_nothing_still_gets_a_page_beside_it(tmp_path):
+def test_a_run_that_measured_nothing_still_gets_a_page_beside_it(tmp_path, capsys):
     saved(tmp_path / "out.json", bare_run())
     assert main(["html", str(tmp_path / "out.json")]) == 0
     page = (tmp_path / "out.html").read_text(encoding="utf-8")
