@@ -13,28 +13,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engines.flops import decode_flops, prefill_flops
+from engines.flops import decode_flops as decode_flops  # part of this module's interface
+from engines.flops import prefill_flops as prefill_flops  # as above
 
 if TYPE_CHECKING:
     from engines.layers import Layer
     from engines.shape import ModelShape
-
-__all__ = [
-    "ceiling_tokens_per_s",
-    "context_tokens_that_fill",
-    "decode_ceiling_tokens_per_s",
-    "decode_flops",
-    "decode_kv_bytes",
-    "decode_step_bytes",
-    "decode_weight_bytes",
-    "kv_bytes_per_token",
-    "kv_cache_bytes",
-    "layer_overhead_s",
-    "max_sequences",
-    "prefill_bytes",
-    "prefill_flops",
-    "weight_bytes",
-]
 
 
 def weight_bytes(shape: ModelShape, bytes_per_weight: float = 2.0) -> int:
