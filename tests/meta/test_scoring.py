@@ -40,7 +40,7 @@ def ragged_questions():
 def test_batched_and_branched_scores_equal_one_forward_per_choice(family):
     pytest.importorskip("torch")
     loaded = small_model(family)
-    questions = ragged_questions() + sample_questions(load_questions(), 12, seed=1)
+    questions = ragged_questions() + sample_questions(load_questions(), 4, seed=1)
     together = score(loaded, questions)
     assert [s.question for s in together] == questions
     for fast in together:
