@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engines.serving.limits import Limits
-from fixtures.scripted_engine import BlockingEngine, SteppedEngine, answer_with
+from fixtures.scripted_engine import BlockingEngine, SteppedEngine, answer_with, echo
 from fixtures.serving import scrape, scripted_app, server_in_a_thread
 
+JSON_HEADERS = {"Content-Type": "application/json"}
 THAI = "สวัสดีครับ เชียงใหม่อยู่ที่ไหน"
 
 
@@ -231,7 +232,14 @@ def test_a_full_queue_answers_503_with_retry_after():
 @pytest.mark.parametrize(("locked", "most"), [(False, 40), (True, 1)], ids=["printed", "locked"])
 def test_the_printed_handler_admits_forty_calls_at_once(locked, most):
     """The chapter says "one at a time"; FastAPI's thread pool says 40. Locked, it is one."""
-    engine = BlockingEngine(step_s=0.02 if not locked else 0.001)
+
+    def answer_when_full(request):
+        deadline = time.monotonic() + 10
+        while engine.most_calls < most and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return echo(request)
+
+    engine = BlockingEngine(answer_when_full, step_s=0.001)
     with server_in_a_thread(scripted_app(engine, locked=locked)) as url:
         body = {"prompt": "a", "max_tokens": 10, "ignore_eos": True}
         with ThreadPoolExecutor(60) as pool:
@@ -271,6 +279,22 @@ def test_a_client_that_leaves_frees_its_slot_within_a_step(stream):
         )  # the step under way, and one that had begun to wait
         wait_for(lambda: scrape(url)["serving_requests_in_flight"] == 0)
         assert scrape(url)['serving_requests_finished_total{reason="cancelled"}'] == 1
+
+
+def test_a_client_that_leaves_the_queue_is_taken_out_of_it():
+    engine = SteppedEngine(batch_size=1, step_s=0.02)
+    body = {"prompt": "a", "max_tokens": 100, "ignore_eos": True}
+    with server_in_a_thread(scripted_app(engine)) as url, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(ask, url, "/v1/completions", body)
+        wait_for(lambda: engine.running)
+        where = urlsplit(url)
+        waiting = http.client.HTTPConnection(where.hostname, where.port)
+        waiting.request("POST", "/v1/completions", json.dumps(body), JSON_HEADERS)
+        wait_for(lambda: engine.waiting)
+        waiting.close()
+        wait_for(lambda: not engine.waiting)
+        assert engine.running  # the first one still is: nobody's turn came
+        assert first.result()[0] == 200
 
 
 def test_a_client_that_leaves_ends_its_blocking_call():
