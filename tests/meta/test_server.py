@@ -293,7 +293,7 @@ def test_a_client_that_leaves_the_queue_is_taken_out_of_it():
         wait_for(lambda: engine.waiting)
         waiting.close()
         wait_for(lambda: not engine.waiting)
-        assert not first.done()  # so nobody's turn came
+        assert engine.steps < 90  # the first one needs 100: nobody's turn came
         assert first.result()[0] == 200
 
 
