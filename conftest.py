@@ -19,6 +19,7 @@ pytest_plugins = [  # each after those that it imports, so that asserts are rewr
     "fixtures.judging",
     "fixtures.models_at_hand",
     "fixtures.recording",
+    "fixtures.cuda_health",
     "fixtures.telemetry",
     "fixtures.ceilings",
     "fixtures.measuring",

@@ -109,7 +109,7 @@ def test_quality_stays_within_tolerance_of_fp16(method, qualities, device, test_
     loss = qualities.loss(method)
     test_record.verdicts += verdicts(loss, device=device, applies=qualities.applies)
     if loss.answers is not None:
-        test_record.add_series("paired_items", item_points(loss.answers, "fp16", method))
+        test_record.add_series("quality_items", item_points(loss.answers, "fp16", method))
 
 
 @pytest.mark.claim("C25")

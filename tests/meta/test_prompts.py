@@ -53,7 +53,7 @@ def test_long_prompts_have_several_paragraphs_and_lengths_do_not_overlap():
 
 def test_the_committed_counts_are_those_of_the_embedded_tokenizer():
     transformers = pytest.importorskip("transformers")
-    from engines.models import EMBEDDED
+    from engines.model_folder import EMBEDDED
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(EMBEDDED, trust_remote_code=False)
     prompts = load_prompts()
