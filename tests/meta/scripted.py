@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,15 @@ class FakeClock:
 
 
 @dataclass
+class Counters:
+    """Decode forwards, and the rows that they computed."""
+
+    decode_forwards: int = 0
+    busy_rows: int = 0
+    computed_rows: int = 0
+
+
+@dataclass
 class ScriptedEngine:
     """Serves batches with the step times it was given: `step_s(batch_size, context_tokens)`."""
 
@@ -51,6 +61,10 @@ class ScriptedEngine:
     compile_s: float = 0.0
     hidden_s: float = 0.0
     """Time that passes after the last stamp: work that was still queued when the clock was read."""
+    capacity: int | None = None
+    """Tokens of a preallocated cache: a step reads all of it, however short the context is."""
+    forwards_per_step: int = 1
+    counters: Counters = field(default_factory=Counters)
     loaded: Any = field(
         default_factory=lambda: SimpleNamespace(
             name="scripted",
@@ -73,20 +87,54 @@ class ScriptedEngine:
         return done
 
     def _batch(self, group: Sequence[Request]) -> list[Completion]:
+        """Serve one batch; its slots are taken until the longest answer is finished."""
         sent = self.clock.now_s()
         self.clock.advance(self.prefill_s(len(group[0].prompt_ids)))
         times = [self.clock.now_s()]
-        for step in range(1, group[0].max_new_tokens):
-            self.clock.advance(self.step_s(len(group), len(group[0].prompt_ids) + step))
+        for step in range(1, max(r.max_new_tokens for r in group)):
+            busy = sum(step < r.max_new_tokens for r in group)
+            self._decode(len(group), busy, len(group[0].prompt_ids) + step)
             times.append(self.clock.now_s())
-        tokens = tuple(range(len(times)))
-        return [Completion(r, sent, tuple(times), tokens, "length") for r in group]
+        return [_completion(r, sent, times[: r.max_new_tokens]) for r in group]
+
+    def _decode(self, rows: int, busy: int, context_tokens: int) -> None:
+        self.clock.advance(self.step_s(rows, self.capacity or context_tokens))
+        self.counters.decode_forwards += self.forwards_per_step
+        self.counters.busy_rows += busy
+        self.counters.computed_rows += self.batch_size
 
     def bytes_per_step(self, context_tokens: int) -> int:
-        return self.weights_bytes + self.batch_size * context_tokens * self.kv_bytes_per_token
+        read = self.capacity or context_tokens
+        return self.weights_bytes + self.batch_size * read * self.kv_bytes_per_token
 
     def memory(self) -> Memory:
         return Memory(self.weights_bytes, 0)
+
+
+class RefillingEngine(ScriptedEngine):
+    """Gives a slot to the next request the moment it is free, as continuous batching does."""
+
+    def run(self, requests: Sequence[Request], on_token: Any = None) -> list[Completion]:
+        waiting, running, done = deque(requests), [], {}
+        while waiting or running:
+            while waiting and len(running) < self.batch_size:
+                running.append(self._admit(waiting.popleft()))
+            self._decode(len(running), len(running), len(running[0][0].prompt_ids))
+            for request, _, times in running:
+                times.append(self.clock.now_s())
+            ended = [row for row in running if len(row[2]) >= row[0].max_new_tokens]
+            running = [row for row in running if row not in ended]
+            done |= {id(row[0]): _completion(*row) for row in ended}
+        return [done[id(request)] for request in requests]
+
+    def _admit(self, request: Request) -> tuple[Request, float, list[float]]:
+        sent = self.clock.now_s()
+        self.clock.advance(self.prefill_s(len(request.prompt_ids)))
+        return request, sent, [self.clock.now_s()]
+
+
+def _completion(request: Request, sent_s: float, times: Sequence[float]) -> Completion:
+    return Completion(request, sent_s, tuple(times), tuple(range(len(times))), "length")
 
 
 @dataclass
@@ -94,14 +142,16 @@ class ScriptedShelf:
     """Hands out scripted engines, each with a licence."""
 
     clock: FakeClock
-    make: Callable[[str, int], ScriptedEngine]
+    make: Callable[[str, int, int], ScriptedEngine]
     loaded: Any = None
+    granted: bool = True
 
     def get(self, name: str, *, batch_size: int = 1, max_tokens: int) -> ScriptedEngine:
-        return self.make(name, batch_size)
+        return self.make(name, batch_size, max_tokens)
 
     def licence(self, engine: ScriptedEngine, max_tokens: int) -> Licence:
-        return Licence(engine.name, engine.batch_size, True, 16, 0, 0.0, 0.0, "tokens equal")
+        text = "tokens equal" if self.granted else "3 of 16 tokens differ"
+        return Licence(engine.name, engine.batch_size, self.granted, 16, 0, 0.0, 0.0, text)
 
 
 def scripted_measure(
@@ -110,12 +160,14 @@ def scripted_measure(
     sizes: Sizes = PROFILES["quick"].cuda,
     keep: Callable[[Entry], None] = lambda entry: None,
     telemetry: Telemetry | None = None,
+    granted: bool = True,
     **options: Any,
 ) -> Measure:
     """Return a `Measure` over scripted engines; `step_s` by engine name."""
     clock = FakeClock()
 
-    def make(name: str, batch_size: int) -> ScriptedEngine:
+    def make(name: str, batch_size: int, max_tokens: int) -> ScriptedEngine:
         return ScriptedEngine(name, clock, step_s[name], batch_size=batch_size, **options)
 
-    return Measure(ScriptedShelf(clock, make), sizes, telemetry or Telemetry(None), keep)  # type: ignore[arg-type]
+    shelf = ScriptedShelf(clock, make, granted=granted)
+    return Measure(shelf, sizes, telemetry or Telemetry(None), keep)  # type: ignore[arg-type]  # scripted

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from engines.records import Completion, Request
+from fixtures.licence import NotLicensed
 from fixtures.profiles import PROFILES
 from fixtures.rounds import BrokenRound, Shape, decode_step_s, run_round
 from tests.meta.scripted import FakeClock, ScriptedEngine, scripted_measure
@@ -55,7 +57,7 @@ def test_a_slower_arm_is_found_with_its_ratio():
 
 def test_arms_are_interleaved_so_that_drift_cancels():
     """A machine that gets 1 % slower with every round: measured one after the other B would lose."""
-    measure = scripted_measure({})
+    measure = scripted_measure({}, sizes=replace(PROFILES["quick"].cuda, rounds=6))
     seen = []
 
     def arm(name):
@@ -92,6 +94,16 @@ def test_a_clock_read_before_the_device_has_finished_is_a_fault():
     run = measure.decode("queued")
     assert any("before the device had finished" in fault for fault in run.faults)
     assert scripted_measure({"sound": constant(1e-3)}).decode("sound").faults == ()
+
+
+def test_an_engine_without_its_licence_is_not_timed():
+    """Whoever built it, the shelf or the test itself."""
+    measure = scripted_measure({"wrong": constant(1e-3)}, granted=False)
+    with pytest.raises(NotLicensed, match="wrong may not be timed: 3 of 16 tokens differ"):
+        measure.decode("wrong")
+    engine = measure.shelf.get("wrong", max_tokens=64)
+    with pytest.raises(NotLicensed, match="wrong may not be timed"):
+        measure.compare_built({"built by the test": engine}, measure.shape())
 
 
 def test_every_series_becomes_a_sibling_entry_with_its_batch_size():
