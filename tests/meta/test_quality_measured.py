@@ -114,6 +114,21 @@ def test_the_command_writes_strict_json_rows(tmp_path, monkeypatch):
     assert set(rows[3]["points"][0]["answers"]) == {"fp16", "int8", "nf4"}
 
 
+def test_rows_already_measured_survive_a_failure_of_the_next(tmp_path, monkeypatch):
+    pytest.importorskip("bitsandbytes")
+    import engines.models
+
+    def fail(*_):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(engines.models, "load_model", lambda *_, **__: small_model())
+    monkeypatch.setattr(quality, "measure_loss", fail)
+    out = tmp_path / "rows.jsonl"
+    with pytest.raises(RuntimeError, match="out of memory"):
+        quality.main(["--questions", "1", "--chunks", "6", "--out", str(out)])
+    assert json.loads(out.read_text(encoding="utf-8"))["kind"] == "header"
+
+
 def test_an_output_folder_that_does_not_exist_is_said_before_measuring(tmp_path):
     with pytest.raises(SystemExit) as caught:
         quality.main(["--out", str(tmp_path / "none" / "rows.jsonl")])
