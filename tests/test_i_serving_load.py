@@ -13,11 +13,20 @@ import pytest
 from engines import cost
 from fixtures.arrival_tests import ALPHA
 from fixtures.load_bench import CONTINUOUS, ENDPOINT, LOCKED, NAIVE, Endpoint, LoadBench
-from fixtures.load_points import over_seeds, sent_tests, sent_times, sweep_points
+from fixtures.load_claims import (
+    achieved_share,
+    backlog_growth,
+    little,
+    open_over_closed,
+    p99_growth,
+    request_speed_up,
+    scaling,
+)
+from fixtures.load_points import sent_tests, sent_times, sweep_points
 from fixtures.loadgen import run_closed
 from fixtures.serving import scrape
 from reports.bounds import Bound, above, within
-from reports.stats import estimate_mean, estimate_ratio
+from reports.stats import estimate_mean
 
 LITTLE_TOLERANCE = 0.05
 """Three sources of L = λW agree within this (C17)."""
@@ -31,7 +40,8 @@ NOT_SCALING = 1.5
 HARDLY_BETTER = 1.05
 """Rate of one request in a batch over its rate alone (C37)."""
 CLOSED_CLIENTS = 4
-STEADY, HIGH = 0.5, 0.8
+HIGH = 0.8
+TOO_FEW = "too few requests per run for a p99"
 
 
 @pytest.fixture(scope="session")
@@ -92,8 +102,8 @@ def test_littles_law_holds_between_server_schedule_and_client(bench, judge, reco
         for load in sweep.loads:
             runs = sweep.at(load)
             subject = f"{name}@{load:.0%}"
-            ratios = [run.little for run in runs]
-            if None in ratios:
+            found = little(runs)
+            if found is None:
                 judge.not_applicable(
                     "this server does not integrate its in-flight gauge",
                     quantity="L / (λ W)",
@@ -101,7 +111,7 @@ def test_littles_law_holds_between_server_schedule_and_client(bench, judge, reco
                 )
                 continue
             judge(
-                estimate_mean(ratios, unit="1", resampled="run"),
+                found,
                 within(1 - LITTLE_TOLERANCE, 1 + LITTLE_TOLERANCE),
                 quantity="L / (λ W)",
                 subject=subject,
@@ -124,30 +134,21 @@ def test_p99_rises_steeply_before_capacity(bench, judge):
             judge.not_applicable(reason, quantity="p99 over p99", subject=name)
             continue
         low, high, beyond = (sweep.at(load) for load in (lowest(sweep), HIGH, over))
-        faults = faults_of(low, high)
-        if over_seeds(low, "e2e_p99_s", "s") is None or over_seeds(high, "e2e_p99_s", "s") is None:
-            judge.not_applicable(
-                "too few requests per run for a p99", quantity="p99 over p99", subject=name
-            )
+        growth = p99_growth(high, low, "e2e_p99_s")
+        quantity = f"p99 at {HIGH:.0%} over p99 at {lowest(sweep):.0%}"
+        if growth is None:
+            judge.not_applicable(TOO_FEW, quantity=quantity, subject=name)
         else:
             judge(
-                estimate_ratio(
-                    [run.figures.e2e_p99_s for run in high],
-                    [run.figures.e2e_p99_s for run in low],
-                    resampled="run",
-                ),
+                growth,
                 Bound(low=STEEPER),
-                quantity=f"p99 at {HIGH:.0%} over p99 at {lowest(sweep):.0%}",
+                quantity=quantity,
                 subject=name,
-                faults=faults,
+                faults=faults_of(low, high),
                 timed=True,
             )
         judge(
-            estimate_mean(
-                [run.figures.achieved_per_s / run.figures.offered_per_s for run in high],
-                unit="1",
-                resampled="run",
-            ),
+            achieved_share(high),
             within(1 - ACHIEVED_TOLERANCE, 1 + ACHIEVED_TOLERANCE),
             quantity=f"achieved over offered at {HIGH:.0%}",
             subject=name,
@@ -155,11 +156,9 @@ def test_p99_rises_steeply_before_capacity(bench, judge):
             timed=True,
         )
         judge(
-            estimate_mean(
-                [run.figures.backlog_growth_per_s for run in beyond], unit="1/s", resampled="run"
-            ),
-            above(0.0),
-            quantity=f"growth of the backlog at {over:.0%}",
+            backlog_growth(beyond),
+            above(ACHIEVED_TOLERANCE),
+            quantity=f"growth of the backlog at {over:.0%} over the offered rate",
             subject=name,
             faults=faults_of(beyond),
             timed=True,
@@ -195,9 +194,7 @@ def test_an_open_loop_shows_a_p99_that_a_closed_loop_hides(bench, judge):
         for one, run in zip(closed, runs, strict=True)
     ]
     judge(
-        estimate_ratio(
-            [p99(run.run) for run in runs], [p99(one) for one in closed], resampled="run"
-        ),
+        open_over_closed([run.run for run in runs], closed),
         Bound(low=OPEN_OVER_CLOSED),
         quantity=f"p99 open over closed with {CLOSED_CLIENTS} clients at {HIGH:.0%}",
         subject=name,
@@ -205,10 +202,6 @@ def test_an_open_loop_shows_a_p99_that_a_closed_loop_hides(bench, judge):
         timed=True,
         extra={"closed_over_open_rate": [float(rate) for rate in rates]},
     )
-
-
-def p99(run):
-    return float(np.quantile([ex.last_s - ex.scheduled_s for ex in run.answered], 0.99))
 
 
 @pytest.mark.claim("C45")
@@ -251,28 +244,22 @@ def test_batching_hardly_improves_one_request_and_load_makes_its_p99_worse(bench
     low, high = sweep.at(lowest(sweep)), sweep.at(HIGH)
     alone = float(np.median(sweep.unloaded.tokens_per_s))
     judge(
-        estimate_mean(
-            [run.figures.request_tokens_per_s / alone for run in high], unit="1", resampled="run"
-        ),
+        request_speed_up(high, alone),
         Bound(high=HARDLY_BETTER),
         quantity=f"rate of one request at {HIGH:.0%} over its rate alone",
         subject=name,
         faults=faults_of(high),
         timed=True,
     )
-    if over_seeds([*low, *high], "itl_p99_s", "s") is None:
-        judge.not_applicable(
-            "too few requests per run for a p99", quantity="p99 ITL over p99 ITL", subject=name
-        )
+    growth = p99_growth(high, low, "itl_p99_s")
+    quantity = f"p99 ITL at {HIGH:.0%} over p99 ITL at {lowest(sweep):.0%}"
+    if growth is None:
+        judge.not_applicable(TOO_FEW, quantity=quantity, subject=name)
         return
     judge(
-        estimate_ratio(
-            [run.figures.itl_p99_s for run in high],
-            [run.figures.itl_p99_s for run in low],
-            resampled="run",
-        ),
+        growth,
         above(1.0),
-        quantity=f"p99 ITL at {HIGH:.0%} over p99 ITL at {lowest(sweep):.0%}",
+        quantity=quantity,
         subject=name,
         faults=faults_of(low, high),
         timed=True,
@@ -314,7 +301,7 @@ def test_the_naive_server_does_not_scale_with_its_clients(bench, judge, profile,
             ],
         )
         judge(
-            estimate_ratio(rates[16], rates[1], resampled="block"),
+            scaling(rates[16], rates[1]),
             Bound(high=NOT_SCALING),
             quantity="throughput of 16 clients over that of 1",
             subject=name,
@@ -375,7 +362,7 @@ def test_a_served_vllm_beats_the_hand_written_scheduler_at_high_concurrency(
     theirs, ours = zip(*rates, strict=True)
     record_series("concurrency_64", [{"endpoint_per_s": theirs, "continuous_per_s": ours}])
     judge(
-        estimate_ratio(theirs, ours, resampled="block"),
+        scaling(theirs, ours),
         above(1.0),
         quantity="tokens per second of 64 clients, endpoint over continuous",
         subject=ENDPOINT,
