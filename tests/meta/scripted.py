@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -12,12 +13,19 @@ from engines.records import Completion, Request
 from fixtures.licence import Licence
 from fixtures.measuring import Measure
 from fixtures.profiles import PROFILES, Sizes
-from fixtures.telemetry import Telemetry
+from fixtures.telemetry import Sample, Source, Telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fixtures.series import Entry
+
+
+def scripted_source(
+    *, reasons: int = 0, sm_clock_hz: float = 1_590e6, other_processes: int = 0
+) -> Source:
+    """A GPU that always reads the same."""
+    return lambda: Sample(time.perf_counter(), sm_clock_hz, 60.0, 69.0, reasons, other_processes)
 
 
 class FakeClock:

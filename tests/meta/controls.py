@@ -1,0 +1,11 @@
+"""All negative controls of timed claims, by claim; those of a load are in test_serving_controls.py."""
+
+from __future__ import annotations
+
+from tests.meta import controls_batching, controls_causes, controls_ceiling
+
+CONTROLS = {
+    **controls_ceiling.CONTROLS,
+    **controls_batching.CONTROLS,
+    **controls_causes.CONTROLS,
+}
