@@ -70,6 +70,12 @@ def decode_by_reductions(
     return output.to(query.dtype).reshape(batch, 1, heads, value.shape[-1]), None
 
 
+def prefer_attention(model: PreTrainedModel, name: str) -> None:
+    """Let a model that would use plain `sdpa` use this function instead, for good."""
+    if model.config._attn_implementation == "sdpa":
+        model.set_attn_implementation(name)
+
+
 def _expand(states: torch.Tensor, groups: int) -> torch.Tensor:
     return states if groups == 1 else states.repeat_interleave(groups, dim=1)
 

@@ -37,7 +37,7 @@ def cache_argument(model: PreTrainedModel) -> str:
     )
 
 
-class RaggedLayer(StaticLayer):
+class RaggedLayer(StaticLayer):  # type: ignore[misc]  # transformers is untyped
     """Keys and values of one layer, [B, heads, capacity, head_dim]."""
 
     def __init__(self, capacity: int, positions: torch.Tensor, rows: torch.Tensor) -> None:
@@ -69,7 +69,7 @@ class RaggedLayer(StaticLayer):
         self.values[rows, :, : values.shape[2]] = values
 
 
-class RaggedCache(Cache):
+class RaggedCache(Cache):  # type: ignore[misc]  # transformers is untyped
     """`batch_size` slots of `capacity` tokens; `positions[b]` is where row b's next token goes.
 
     An idle row keeps position 0: it computes something that nobody reads.
@@ -155,7 +155,8 @@ def prefill(
             f"{type(model).__name__} stored nothing in its cache: wrong cache argument"
         )
     cache.insert(rows, prefilled)
-    return output.logits[:, -1].argmax(dim=-1)
+    logits: torch.Tensor = output.logits
+    return logits[:, -1].argmax(dim=-1)
 
 
 def decode(model: PreTrainedModel, token_ids: torch.Tensor, cache: RaggedCache) -> torch.Tensor:
@@ -170,4 +171,5 @@ def decode(model: PreTrainedModel, token_ids: torch.Tensor, cache: RaggedCache) 
         use_cache=True,
         **{cache_argument(model): cache},
     )
-    return output.logits[:, -1]
+    logits: torch.Tensor = output.logits
+    return logits[:, -1]

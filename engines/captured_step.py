@@ -8,13 +8,14 @@ first fuses kernels, so that fewer have to be replayed, and writes the matrix pr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 
 from engines.attention import using_attention
 from engines.precision import settings_here
+from engines.quiet import inductor_notices_ignored
 
 if TYPE_CHECKING:
     from engines.models import LoadedModel
@@ -37,24 +38,40 @@ def check_kind(kind: str, device: str) -> None:
         )
 
 
-def build_step(kind: StepKind, step: Step, loaded: LoadedModel) -> Step:
-    """The same step, faster to launch. While being built it runs a few times, so rows must idle."""
-    if kind.startswith("compiled"):
-        step = compiled(step, loaded)
-    with torch._dynamo.config.patch(recompile_limit=RECOMPILE_LIMIT):
-        if kind == "compiled":
+def build_step(kind: StepKind, step: Step, loaded: LoadedModel, **compiler: Any) -> Step:
+    """The same step, faster to launch; `compiler` holds what `compiled` takes.
+
+    While being built the step runs a few times, so all rows must be idle.
+    """
+    check_kind(kind, loaded.device)
+    with torch._dynamo.config.patch(recompile_limit=RECOMPILE_LIMIT), inductor_notices_ignored():
+        if kind.startswith("compiled"):
+            step = compiled(step, loaded, **compiler)
             step()
         return captured(step) if kind.endswith("graph") else step
 
 
-def compiled(step: Step, loaded: LoadedModel) -> Step:
-    """The step as one fused program, with the device's best settings; built when first run."""
+def compiled(
+    step: Step,
+    loaded: LoadedModel,
+    *,
+    backend: str = "inductor",
+    options: Mapping[str, Any] | None = None,
+    attention: str | None = None,
+) -> Step:
+    """The step as one fused program, built when it first runs; defaults are the device's best."""
     settings = settings_here(loaded.device)
-    options: dict[str, Any] = dict(settings.compile_options)
-    fused = torch.compile(step, fullgraph=True, dynamic=False, options=options)
+    chosen: dict[str, Any] = dict(settings.compile_options if options is None else options)
+    fused = torch.compile(
+        step,
+        backend=backend,
+        fullgraph=True,
+        dynamic=False,
+        options=chosen if backend == "inductor" else None,
+    )
 
     def run() -> None:
-        with using_attention(loaded.model, settings.decode_attention):
+        with using_attention(loaded.model, attention or settings.decode_attention):
             fused()
 
     return run

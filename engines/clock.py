@@ -47,9 +47,7 @@ class Clock:
         """Mark this place in the device's work without waiting for it."""
         if self.device == "cpu":
             return self.now_s()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
+        return _recorded_event()
 
     def seconds(self, stamps: Sequence[Stamp]) -> tuple[float, ...]:
         """Times [s] of these stamps on the run's clock; waits for the device once."""
@@ -65,9 +63,14 @@ class Clock:
 
     def _renew_anchor(self) -> float:
         torch.cuda.synchronize()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
+        event = _recorded_event()
         event.synchronize()
         now = self.now_s()
         self._anchor = (event, now)
         return now
+
+
+def _recorded_event() -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch leaves its constructor untyped
+    event.record()
+    return event

@@ -48,7 +48,7 @@ class Memory:
 
 
 class Engine(Protocol):
-    """A system under test: `naive`, `static_kv`, `compiled`, `continuous`, `int8`, `nf4` …"""
+    """A system under test: `naive`, `static_kv`, `compiled`, `continuous`, `int8`, `nf4`."""
 
     name: str
     loaded: LoadedModel

@@ -9,31 +9,26 @@ nothing is ever swapped in silently, and random weights say so in `weights_kind`
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoTokenizer, PreTrainedModel
 
 from engines import adapter as adapters
 from engines import weights
-from engines.precision import default_dtype
+from engines.attention import prefer_attention
+from engines.model_folder import ALTERNATIVES, RANDOM_NAMES, SHAPES, ModelNotAvailable, folder_of
+from engines.precision import settings_here
 from engines.shape import ModelShape
+from engines.weight_budget import refuse_too_large
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from engines.adapter import AdapterInfo
 
-ROOT = Path(__file__).parents[1]
-EMBEDDED = ROOT / "fixtures" / "models" / "embedded"
-SHAPES = ROOT / "fixtures" / "data" / "shapes"
-RANDOM_NAMES = ("qwen3-0.6b-shape", "qwen3-8b-shape")
-MODEL_NAMES = ("tiny", "smollm2-135m", *RANDOM_NAMES)
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-ALTERNATIVES = f"use one of {', '.join(MODEL_NAMES)}, a local folder or a hub id"
-
-
-class ModelNotAvailable(ValueError):
-    """The model cannot be had here; the message is one line and names the alternatives."""
 
 
 @dataclass
@@ -81,22 +76,45 @@ def load_model(
     where it has none, a synthetic one. Raises `ModelNotAvailable`, and `AdapterMismatch` for an
     adapter that was made for another base.
     """
-    chosen = dtype or default_dtype(device)
-    if chosen not in DTYPES:
-        raise ValueError(f"unknown dtype {chosen!r}: expected one of {', '.join(DTYPES)}")
+    _check_arguments(device, dtype)
+    settings = settings_here(device)
+    chosen = dtype or settings.dtype
+    folder = None if name in RANDOM_NAMES else folder_of(name)
+    source = folder or SHAPES / f"{name}.json"
+    refuse_too_large(name, _shape(name, source), chosen, settings, device)
+    if folder is None:
+        loaded = _load_random(name, source, device, chosen, seed)
+    else:
+        loaded = _load_folder(name, folder, device, chosen)
+    prefer_attention(loaded.model, settings.attention)
+    return adapters.apply(loaded, adapter, _own_adapter(folder), merge=merge, seed=seed)
+
+
+def _check_arguments(device: str, dtype: str | None) -> None:
+    if device not in ("cpu", "cuda"):
+        raise ValueError(f"unknown device {device!r}: expected cpu or cuda")
+    if dtype is not None and dtype not in DTYPES:
+        raise ValueError(f"unknown dtype {dtype!r}: expected one of {', '.join(DTYPES)}")
     if device == "cuda" and not torch.cuda.is_available():
         raise ValueError("device cuda was asked for, but torch sees no CUDA GPU: use device cpu")
-    if name in RANDOM_NAMES:
-        loaded = _load_random(name, device, chosen, seed)
-        return adapters.apply(loaded, adapter, None, merge=merge, seed=seed)
-    folder = _folder(name)
-    own = folder / "adapter" if (folder / "adapter" / "adapter_config.json").is_file() else None
-    loaded = _load_folder(name, folder, device, chosen)
-    return adapters.apply(loaded, adapter, own, merge=merge, seed=seed)
 
 
-def _load_random(name: str, device: str, dtype: str, seed: int) -> LoadedModel:
-    config = weights.read_config(SHAPES / f"{name}.json")
+def _shape(name: str, source: Path) -> ModelShape:
+    try:
+        return ModelShape.from_config(source)
+    except (OSError, ValueError) as error:
+        raise ModelNotAvailable(f"{name}: {first_line(error)}: {ALTERNATIVES}") from error
+
+
+def _own_adapter(folder: Path | None) -> Path | None:
+    """The adapter that a folder brings along, if it does."""
+    if folder is None or not (folder / "adapter" / "adapter_config.json").is_file():
+        return None
+    return folder / "adapter"
+
+
+def _load_random(name: str, source: Path, device: str, dtype: str, seed: int) -> LoadedModel:
+    config = weights.read_config(source)
     model = weights.random_model(config, device=device, dtype=DTYPES[dtype], seed=seed)
     content_hash = weights.hash_of_text(config.to_json_string(), str(seed), dtype)
     return wrap(name, "random", model, None, device=device, content_hash=content_hash)
@@ -105,7 +123,7 @@ def _load_random(name: str, device: str, dtype: str, seed: int) -> LoadedModel:
 def _load_folder(name: str, folder: Path, device: str, dtype: str) -> LoadedModel:
     try:
         model = weights.pretrained_model(folder, dtype=DTYPES[dtype])
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise ModelNotAvailable(
             f"{name}: {folder} cannot be loaded ({first_line(error)}): {ALTERNATIVES}"
         ) from error
@@ -140,45 +158,6 @@ def wrap(
         content_hash=content_hash,
         adapter=None,
     )
-
-
-def _folder(name: str) -> Path:
-    """The local folder behind a name; hub ids are looked up in the cache first, then downloaded."""
-    if name == "tiny":
-        return EMBEDDED
-    if name == "smollm2-135m":
-        return _smollm2()
-    if Path(name).is_dir():
-        return Path(name)
-    return _from_hub(name)
-
-
-def _smollm2() -> Path:
-    from engines import smollm2
-
-    if package := smollm2.missing_package():
-        raise ModelNotAvailable(
-            f"smollm2-135m needs the package {package}, which is not installed: {smollm2.HOW_TO}, "
-            "or use tiny"
-        )
-    return smollm2.converted_folder()
-
-
-def _from_hub(name: str) -> Path:
-    from huggingface_hub import snapshot_download
-
-    try:
-        folder = snapshot_download(
-            name, allow_patterns=["*.safetensors", "*.json", "*.txt", "*.model"]
-        )
-    except (
-        Exception
-    ) as error:  # the hub client raises some twenty kinds, all meaning "not to be had"
-        raise ModelNotAvailable(
-            f"{name} is neither a local folder nor to be had from the hub "
-            f"({type(error).__name__}): {ALTERNATIVES}"
-        ) from error
-    return Path(folder)
 
 
 def _tokenizer(folder: Path) -> Any | None:

@@ -20,8 +20,12 @@ FLASH_NEEDS: Capability = (8, 0)
 BF16_NEEDS: Capability = (8, 0)
 TRITON_FP16_DOT_NEEDS: Capability = (8, 0)
 AUTOTUNED_GEMM_MULTIPROCESSORS = 68
+CPU_OPTIONS = (("cpp.vec_isa_ok", True),)
+"""The vector instructions that the CPU reports are taken as usable: without this the compiler
+builds and loads a program of its own for each, 8 to 15 s of a first compilation on two cores. The
+environment variable TORCHINDUCTOR_VEC_ISA_OK=1 is the same switch."""
 WEIGHT_SHARE = 0.85
-"""Share of the device's memory that weights may take: the rest is for KV, workspace and context."""
+"""Share of the device's memory that weights may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +41,20 @@ class Settings:
     compile_options: tuple[tuple[str, bool], ...]
     vllm_dtype: Literal["half"] | None
     vllm_backend: Literal["FLASH_ATTN", "TRITON_ATTN", "TORCH_SDPA"] | None
-    weight_budget_bytes: int
+    memory_bytes: int
+
+    @property
+    def weight_budget_bytes(self) -> int:
+        """What weights may take; the rest is for KV, workspace and context."""
+        return int(self.memory_bytes * WEIGHT_SHARE)
 
 
 def choose(
     capability: Capability | None, memory_bytes: int, multiprocessors: int | None = None
 ) -> Settings:
     """Settings for a device; capability None is a CPU. Unknown multiprocessors count as enough."""
-    budget = int(memory_bytes * WEIGHT_SHARE)
     if capability is None:
-        return Settings("float32", False, "sdpa", False, False, "sdpa", (), None, None, budget)
+        return _on_cpu(memory_bytes)
     flash = capability >= FLASH_NEEDS
     autotune = multiprocessors is None or multiprocessors >= AUTOTUNED_GEMM_MULTIPROCESSORS
     return Settings(
@@ -59,7 +67,23 @@ def choose(
         compile_options=_compile_options(autotune),
         vllm_dtype="half",
         vllm_backend="FLASH_ATTN" if flash else "TRITON_ATTN",
-        weight_budget_bytes=budget,
+        memory_bytes=memory_bytes,
+    )
+
+
+def _on_cpu(memory_bytes: int) -> Settings:
+    """float32: half precision is slower there and not better."""
+    return Settings(
+        dtype="float32",
+        native_bf16=False,
+        attention="sdpa",
+        flash_attention=False,
+        triton_fp16_dot=False,
+        decode_attention="sdpa",
+        compile_options=CPU_OPTIONS,
+        vllm_dtype=None,
+        vllm_backend=None,
+        memory_bytes=memory_bytes,
     )
 
 
@@ -81,11 +105,6 @@ def settings_here(device: str) -> Settings:
     import psutil
 
     return choose(None, psutil.virtual_memory().total)
-
-
-def default_dtype(device: str) -> str:
-    """float16 on CUDA, float32 on a CPU, where half precision is slower and not better."""
-    return "float16" if device == "cuda" else "float32"
 
 
 def has_native_bf16(capability: Capability) -> bool:

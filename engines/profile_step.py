@@ -12,7 +12,6 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from engines.answer import warm_up_request
@@ -24,7 +23,9 @@ if TYPE_CHECKING:
     from engines.engine import Engine
 
 LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch", "cudaMemcpyAsync")
+"""Beginnings of names: a launch with attributes has a longer one."""
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
+"""Whole names: `cudaMemcpy` waits, `cudaMemcpyAsync` does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,35 +87,33 @@ def _profiler(clock: Clock, **phases: int) -> Any:
 
 def _summary(events: Iterable[Any], steps: int, step_s: float, clock: Clock) -> StepProfile:
     events = list(events)
-    host = Counter(e.name for e in events if e.device_type == torch.autograd.DeviceType.CPU)
-    device = [e for e in events if e.device_type == torch.autograd.DeviceType.CUDA]
+    host = Counter(e.name for e in events if e.device_type.name == "CPU")
+    kernels = [e for e in events if e.device_type.name == "CUDA" and not e.is_user_annotation]
     on_cuda = clock.device == "cuda"
     return StepProfile(
         steps=steps,
         step_s=step_s,
-        operators=sum(n for name, n in host.items() if name.startswith("aten::")) / steps,
-        launches=_count(host, LAUNCHES) / steps if on_cuda else None,
-        waits=_count(host, WAITS) / steps if on_cuda else None,
+        operators=_count(host, "aten::") / steps,
+        launches=_count(host, *LAUNCHES) / steps if on_cuda else None,
+        waits=sum(host[name] for name in WAITS) / steps if on_cuda else None,
         allocations=sum(_allocates(e) for e in events) / steps,
         concatenations=host["aten::cat"] / steps,
-        busy_s=_busy_s((e.time_range.start, e.time_range.end) for e in device) / steps
-        if on_cuda
-        else None,
+        busy_s=_busy_s(kernels) / steps if on_cuda else None,
     )
 
 
 def _allocates(event: Any) -> bool:
-    return event.self_cpu_memory_usage > 0 or event.self_device_memory_usage > 0
+    return bool(event.self_cpu_memory_usage > 0 or event.self_device_memory_usage > 0)
 
 
-def _count(names: Counter[str], prefixes: tuple[str, ...]) -> int:
-    return sum(n for name, n in names.items() if name.startswith(prefixes))
+def _count(names: Counter[str], *beginnings: str) -> int:
+    return sum(n for name, n in names.items() if name.startswith(beginnings))
 
 
-def _busy_s(intervals: Iterable[tuple[float, float]]) -> float:
-    """Length of the union of intervals given in microseconds [s]."""
+def _busy_s(kernels: Iterable[Any]) -> float:
+    """Time in which at least one of them ran [s]: the union of their intervals, given in us."""
     busy, until = 0.0, float("-inf")
-    for start, end in sorted(intervals):
+    for start, end in sorted((k.time_range.start, k.time_range.end) for k in kernels):
         busy += max(0.0, end - max(start, until))
         until = max(until, end)
     return busy / 1e6

@@ -35,3 +35,15 @@ def peft_notices_ignored() -> Iterator[None]:
             "ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning
         )
         yield
+
+
+@contextmanager
+def inductor_notices_ignored() -> Iterator[None]:
+    """Let torch 2.13's compiler be imported: it uses what the same torch calls deprecated."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore",
+            message="`torch.jit.script(_method)?` is deprecated",
+            category=DeprecationWarning,
+        )
+        yield

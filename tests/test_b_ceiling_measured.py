@@ -6,12 +6,12 @@ import pytest
 
 from engines import flops
 from engines.gpus import find_gpu
-from fixtures.hardware import why_not
+from fixtures.hardware import skip_unless_available, why_not
 from reports import stats
 from reports.bounds import above, below, within
 from reports.verdict import A_A_CONTROL
 
-ENGINES = ("naive", "static_kv", "compiled", "continuous", "int8", "nf4")
+ENGINES = ("naive", "static_kv", "compiled", "continuous", "continuous_graph", "int8", "nf4")
 LADDER = ("naive", "static_kv", "compiled")
 SAME = 0.03
 """Margin within which two speeds count as the same, here and in C40."""
@@ -35,12 +35,15 @@ def test_one_engine_against_itself_shows_no_difference(measure, judge):
 @pytest.mark.claim("C10")
 @pytest.mark.claim("C26")
 @pytest.mark.parametrize("engine_name", ENGINES, ids="engine:{}".format)
-def test_batch_1_decode_stays_below_the_ceiling(engine_name, measure, judge, ceilings, rows):
+def test_batch_1_decode_stays_below_the_ceiling(
+    engine_name, measure, judge, ceilings, rows, device
+):
     """Section 3.2: no code decodes faster than the bytes of its own step arrive.
 
     A rate above the datasheet ceiling is a fault of the measurement, not a refutation. The row that
     is kept carries the quality beside the speed.
     """
+    skip_unless_available(engine_name, device)
     run = measure.decode(engine_name)
     per_token = run.bytes_per_step / run.shape.batch_size
     judge(

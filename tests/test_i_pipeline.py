@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.cold_start import cold_starts
+from fixtures.cold_start import Setting, cold_starts
 from reports import stats
 from reports.bounds import above, below
 
@@ -39,13 +39,14 @@ def test_without_warm_up_the_conclusion_is_reversed(
     Fresh processes with an empty compile cache; the process is the resampling unit. Warm, in the
     same processes, the compiled engine wins: that is the reversal.
     """
-    found = cold_starts(
+    setting = Setting(
         experiment_options.model_for(device),
         device,
         measure.shape(),
-        processes=profile.cold_processes,
         adapter=experiment_options.adapter,
+        backend=profile.compile_backend(device),
     )
+    found = cold_starts(setting, processes=profile.cold_processes)
     first = stats.estimate_ratio(
         [cold.compiled_first_s for cold in found],
         [cold.naive_first_s for cold in found],
