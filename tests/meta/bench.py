@@ -1,14 +1,13 @@
 """A Tesla T4 on which every engine takes the time that it is told to take.
 
 `Bench.call` runs a claim's test the way pytest would, with scripted material in place of the
-fixtures. What a test would conclude from a given truth is then known in milliseconds, without a
-model and without a GPU. `Control` is built on it: a sound script and the faults that must show.
+fixtures. What a test concludes from a given truth is then known in milliseconds, without a model
+and without a GPU.
 """
 
 from __future__ import annotations
 
 import inspect
-import re
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -25,12 +24,12 @@ from tests.chapter import KV_TOKEN, QWEN3, T4, WEIGHTS
 from tests.meta.scripted import FakeClock, ScriptedEngine, ScriptedShelf
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     import pytest
 
     from fixtures.telemetry import Source
-    from reports.verdict import Outcome, Verdict
+    from reports.verdict import Verdict
 
 COPY_BYTES_PER_S = 240e9
 """What a T4 really reads per second: 75 % of its datasheet."""
@@ -75,13 +74,13 @@ class Bench:
         shape=QWEN3,
         bytes_per_value=2,
     )
-    experiment_options = SimpleNamespace(model_for=lambda device: "scripted", adapter=None)
+    experiment_options = SimpleNamespace(model_for=lambda _: "scripted", adapter=None)
 
     def __post_init__(self) -> None:
         self.clock = FakeClock()
         self.engines = ScriptedShelf(self.clock, self.engine, loaded=self.loaded)
         for module in ("fixtures.environment", "fixtures.hardware"):
-            self.monkeypatch.setattr(f"{module}.describe_device", lambda kind: DEVICE)
+            self.monkeypatch.setattr(f"{module}.describe_device", lambda _: DEVICE)
 
     def engine(self, name: str, batch_size: int = 1, max_tokens: int = 0) -> ScriptedEngine:
         """An engine of this name; its weights and cache are those of the chapter's model."""
@@ -89,7 +88,7 @@ class Bench:
         return self.engine_types.get(name, ScriptedEngine)(
             name,
             self.clock,
-            step if callable(step) else lambda rows, context: step,
+            step if callable(step) else lambda *_: step,
             self.prefill_s,
             batch_size,
             weights_bytes=WEIGHT_BYTES.get(name, WEIGHTS),
@@ -115,7 +114,7 @@ class Bench:
     def measure(self) -> Measure:
         """The real instrument over scripted engines."""
         telemetry = Telemetry(self.telemetry_source)
-        return self.measure_type(self.engines, self.sizes, telemetry, keep=lambda entry: None)  # type: ignore[arg-type]
+        return self.measure_type(self.engines, self.sizes, telemetry, keep=lambda _: None)  # type: ignore[arg-type]
 
     @property
     def ceilings(self) -> Ceilings:
@@ -127,31 +126,7 @@ class Bench:
     def rows(self) -> Rows:
         """Real rows with a quality cell that is not empty."""
         equal = Quality("tokens equal", "tokens equal (scripted)")
-        return Rows(self.kept_rows.append, self.ceilings, lambda run: equal)
+        return Rows(self.kept_rows.append, self.ceilings, lambda _: equal)
 
     def record_series(self, name: str, points: list[dict[str, Any]], unit: str = "") -> None:
         """Series are not what a control looks at."""
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A planted fault: what is changed in the sound script, and the outcome it must lead to."""
-
-    outcome: Outcome
-    changes: Mapping[str, Any]
-    quantity: str = ""
-    """Pattern found in the quantity of every verdict that has to turn; all where it is empty."""
-
-
-@dataclass(frozen=True)
-class Control:
-    """The negative control of one claim: `run(bench)` is sound, each fault turns its verdict."""
-
-    run: Callable[..., None]
-    faults: Mapping[str, Fault]
-
-    def verdicts(self, bench: Bench, claim: str, fault: Fault | None = None) -> list[Verdict]:
-        """Verdicts on the claim, of the sound script or of one with a fault."""
-        self.run(bench, **(fault.changes if fault else {}))
-        wanted = fault.quantity if fault else ""
-        return [v for v in bench.verdicts if v.claim == claim and re.search(wanted, v.quantity)]

@@ -1,4 +1,4 @@
-"""All negative controls of timed claims, by claim; those of a load are in test_serving_controls.py."""
+"""Negative controls of timed claims, by claim; those under load: test_serving_controls.py."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from reports.verdict import Outcome
 from tests import test_d_quantization_measured as quantization
 from tests import test_e_prefill_measured as phases
 from tests import test_f_batching_measured as batching
-from tests.meta.bench import Control, Fault
+from tests.meta.control import Control, Fault
 from tests.meta.scripted import RefillingEngine, ScriptedEngine
 
 
@@ -34,20 +34,20 @@ def two_phases(bench, *, prefill_per_s=5_000, knee_s=0.02, flat=False):
 
 def one_average(bench, *, prefill_per_s=5_000, per_context_token_s=0.0):
     """C30: a naive engine of 30 tok/s whose step grows with its context by so much a token."""
-    bench.steps["naive"] = lambda rows, context: 1 / 30 + context * per_context_token_s
+    bench.steps["naive"] = lambda _, context: 1 / 30 + context * per_context_token_s
     bench.prefill_s = lambda tokens: tokens / prefill_per_s
     bench.call(phases.test_one_average_over_both_phases_misleads)
 
 
 def batch_sweep(bench, *, once_s=20e-3, per_row_s=0.5e-3):
     """C32, C33: a step that costs `once_s`, and `per_row_s` more for every row."""
-    bench.steps["continuous"] = lambda rows, context: once_s + rows * per_row_s
+    bench.steps["continuous"] = lambda rows, _: once_s + rows * per_row_s
     bench.call(batching.test_batching_raises_throughput_and_each_users_latency)
 
 
 def aggregate(bench, *, per_row_s=0.5e-3, forwards_per_step=1):
     """C35: the same at batch 16, with the forwards of a step counted."""
-    bench.steps["continuous"] = lambda rows, context: 20e-3 + rows * per_row_s
+    bench.steps["continuous"] = lambda rows, _: 20e-3 + rows * per_row_s
     bench.engine_options |= {"forwards_per_step": forwards_per_step}
     bench.call(batching.test_it_multiplies_aggregate_throughput)
 
@@ -56,7 +56,7 @@ def wasted_slots(bench, *, refills=True, step_s=10e-3):
     """C36: continuous gives a slot on when it is free, or waits for its whole batch."""
     bench.steps |= {"continuous": step_s, "static_batch": 10e-3}
     bench.engine_types["continuous"] = RefillingEngine if refills else ScriptedEngine
-    bench.prefill_s = lambda tokens: 1e-4
+    bench.prefill_s = lambda _: 1e-4
     bench.call(batching.test_it_wastes_fewer_slots_than_static_batching)
 
 

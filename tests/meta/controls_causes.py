@@ -11,13 +11,13 @@ from tests import test_b_causes as causes
 from tests import test_g_adapter_measured as adapter
 from tests import test_i_pipeline as pipeline
 from tests.chapter import QWEN3
-from tests.meta.bench import Control, Fault
+from tests.meta.control import Control, Fault
 
 TWO_A_LAYER = 2 * QWEN3.num_layers
 
 
 def counted_causes(bench, *, launches=60, naive=(1.0, 0.9), compiled=(0.125, 0.2), cats=(60, 0)):
-    """C53: launches, then (host waits, idle share) and concatenations of a naive and compiled step."""
+    """C53: launches, then (host waits, idle share) and concatenations of naive and compiled."""
     steps = [
         SimpleNamespace(launches=launches, waits=waits, idle_share=idle, concatenations=copies)
         for (waits, idle), copies in zip((naive, compiled), cats, strict=True)
@@ -34,7 +34,7 @@ def recompiles(bench, *, growing=1, dynamic=True, static=0):
     """C54: compilations after the first step, with a cache that grows and with a static one."""
 
     def count(after, dynamic=False):
-        return lambda model, tokens: SimpleNamespace(after_first_step=after, dynamic=dynamic)
+        return lambda *_: SimpleNamespace(after_first_step=after, dynamic=dynamic)
 
     counts = SimpleNamespace(count_growing=count(growing, dynamic), count_static=count(static))
     bench.monkeypatch.setitem(sys.modules, "engines.recompiles", counts)
@@ -46,7 +46,7 @@ def merging(bench, *, base=30e-3, unmerged=40e-3, merged=30.2e-3):
     """C40: step times of the base, with the adapter beside it, and with the adapter merged."""
     bench.steps |= {"base": base, "unmerged": unmerged, "merged": merged}
     states = SimpleNamespace(
-        engines=lambda clock, max_tokens: {label: bench.engine(label) for label in bench.steps}
+        engines=lambda *_: {label: bench.engine(label) for label in bench.steps}
     )
     bench.call(adapter.test_merging_removes_the_adapters_cost, states=states)
 
@@ -55,13 +55,13 @@ def speed_up_by_batch(bench, *, alone=6.0, together=3.0):
     """C47: how many times faster the compiled engine is at batch 1 and at batch 16."""
     bench.steps |= {
         "naive": 30e-3,
-        "compiled": lambda rows, context: 30e-3 / (alone if rows == 1 else together),
+        "compiled": lambda rows, _: 30e-3 / (alone if rows == 1 else together),
     }
     bench.call(pipeline.test_static_cache_and_compile_help_batch_1_most)
 
 
 def cold_start(bench, *, first=41.0, later=0.2):
-    """C48: first and later answer [s] of the compiled engine; the naive one takes about a second."""
+    """C48: first and later answer [s] of the compiled engine; the naive one takes about one."""
     started = [
         ColdStart(1.1 + drift, 0.9 + drift, first + drift, later + drift)
         for drift in (0.0, 0.01, 0.02)

@@ -7,7 +7,8 @@ from reports.verdict import Outcome
 from tests import test_a_memory_measured as memory
 from tests import test_b_ceiling_measured as ceiling
 from tests.chapter import KV_TOKEN, QWEN3, WEIGHTS
-from tests.meta.bench import COPY_BYTES_PER_S, FLOOR_S, Control, Fault
+from tests.meta.bench import COPY_BYTES_PER_S, FLOOR_S
+from tests.meta.control import Control, Fault
 from tests.meta.scripted import scripted_source
 
 HARDWARE_SLOWDOWN = 0x08
@@ -16,21 +17,20 @@ ALL_LOGITS = 2048 * QWEN3.vocab_size * 2
 """622 MB: fp16 logits of a prompt of 2,048 tokens."""
 
 
-def decode_memory(bench, *, activations=WEIGHTS // 100, all_logits=ALL_LOGITS, last=1_000_000):
-    """C06: peaks of a decode, of a prefill that keeps all logits and of one that keeps the last."""
+def peaks(bench, *, decode=WEIGHTS // 100, prefill_all=ALL_LOGITS, prefill_last=1_000_000):
+    """C06: bytes of activations in a decode and in a prefill that keeps all logits or the last."""
     held = WEIGHTS + 160 * KV_TOKEN
     bench.steps |= {"static_kv": 10e-3}
     bench.monkeypatch.setattr(
-        memory, "decode_peak_bytes", lambda *_: Peak(held + activations, held, WEIGHTS)
+        memory, "decode_peak_bytes", lambda *_: Peak(held + decode, held, WEIGHTS)
     )
     bench.monkeypatch.setattr(
         memory,
         "prefill_peak_bytes",
-        lambda loaded, tokens, all_logits: Peak(
-            WEIGHTS + (everything if all_logits else last), WEIGHTS, WEIGHTS
+        lambda *_, all_logits: Peak(
+            WEIGHTS + (prefill_all if all_logits else prefill_last), WEIGHTS, WEIGHTS
         ),
     )
-    everything = all_logits
     bench.call(memory.test_activations_are_negligible_in_decode)
     for logits in ("last", "all"):
         bench.call(
@@ -68,7 +68,7 @@ def rungs(bench, *, naive=30e-3, static_kv=20e-3, compiled=6e-3):
 def follows_bytes(bench, *, slope=1.3, overhead_s=2e-3, cache=LONG_CACHE):
     """C13: a step that takes `slope` times as long as its KV bytes say."""
     bench.monkeypatch.setattr("fixtures.long_cache.longest_cache_tokens", lambda *_: cache)
-    bench.steps["compiled"] = lambda rows, context: (
+    bench.steps["compiled"] = lambda _, context: (
         overhead_s + (WEIGHTS + slope * context * KV_TOKEN) / COPY_BYTES_PER_S
     )
     bench.call(ceiling.test_a_step_takes_as_long_as_its_bytes)
@@ -76,16 +76,16 @@ def follows_bytes(bench, *, slope=1.3, overhead_s=2e-3, cache=LONG_CACHE):
 
 CONTROLS = {
     "C06": Control(
-        decode_memory,
+        peaks,
         {
             "a decode that keeps a float copy of its weights": Fault(
-                Outcome.REFUTED, {"activations": 2 * WEIGHTS}, "decode"
+                Outcome.REFUTED, {"decode": 2 * WEIGHTS}, "decode"
             ),
             "a prefill that was to keep the last logits keeps all": Fault(
-                Outcome.REFUTED, {"last": ALL_LOGITS}, "last logits"
+                Outcome.REFUTED, {"prefill_last": ALL_LOGITS}, "last logits"
             ),
             "a prefill that was to keep all logits keeps the last": Fault(
-                Outcome.REFUTED, {"all_logits": 1_000_000}, "all logits"
+                Outcome.REFUTED, {"prefill_all": 1_000_000}, "all logits"
             ),
         },
     ),

@@ -87,7 +87,7 @@ class ScriptedEngine:
         self.clock.advance(self.compile_s)
         return WarmUp(1, self.compile_s, self.compile_s, prompt_tokens, max_new_tokens)
 
-    def run(self, requests: Sequence[Request], on_token: Any = None) -> list[Completion]:
+    def run(self, requests: Sequence[Request], on_token: Any = None) -> list[Completion]:  # noqa: ARG002 - asked for by `Engine`
         done: list[Completion] = []
         for start in range(0, len(requests), self.batch_size):
             done += self._batch(requests[start : start + self.batch_size])
@@ -122,13 +122,13 @@ class ScriptedEngine:
 class RefillingEngine(ScriptedEngine):
     """Gives a slot to the next request the moment it is free, as continuous batching does."""
 
-    def run(self, requests: Sequence[Request], on_token: Any = None) -> list[Completion]:
+    def run(self, requests: Sequence[Request], on_token: Any = None) -> list[Completion]:  # noqa: ARG002 - asked for by `Engine`
         waiting, running, done = deque(requests), [], {}
         while waiting or running:
             while waiting and len(running) < self.batch_size:
                 running.append(self._admit(waiting.popleft()))
             self._decode(len(running), len(running), len(running[0][0].prompt_ids))
-            for request, _, times in running:
+            for _, _, times in running:
                 times.append(self.clock.now_s())
             ended = [row for row in running if len(row[2]) >= row[0].max_new_tokens]
             running = [row for row in running if row not in ended]
@@ -157,7 +157,7 @@ class ScriptedShelf:
     def get(self, name: str, *, batch_size: int = 1, max_tokens: int) -> ScriptedEngine:
         return self.make(name, batch_size, max_tokens)
 
-    def licence(self, engine: ScriptedEngine, max_tokens: int) -> Licence:
+    def licence(self, engine: ScriptedEngine, _: int) -> Licence:
         text = "tokens equal" if self.granted else "3 of 16 tokens differ"
         return Licence(engine.name, engine.batch_size, self.granted, 16, 0, 0.0, 0.0, text)
 
@@ -166,7 +166,7 @@ def scripted_measure(
     step_s: dict[str, Callable[[int, int], float]],
     *,
     sizes: Sizes = PROFILES["quick"].cuda,
-    keep: Callable[[Entry], None] = lambda entry: None,
+    keep: Callable[[Entry], None] = lambda _: None,
     telemetry: Telemetry | None = None,
     granted: bool = True,
     **options: Any,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def constant(seconds):
-    return lambda batch_size, context_tokens: seconds
+    return lambda *_: seconds
 
 
 def test_decode_finds_the_scripted_step_time():
@@ -31,7 +31,7 @@ def test_decode_finds_the_scripted_step_time():
 
 
 def test_ttft_and_gaps_are_kept_apart():
-    measure = scripted_measure({"e": constant(1e-3)}, prefill_s=lambda n: 0.25)
+    measure = scripted_measure({"e": constant(1e-3)}, prefill_s=lambda _: 0.25)
     run = measure.decode("e", prompt_tokens=32, new_tokens=5)
     assert run.ttft_s.centre == pytest.approx(0.25)
     assert all(gap == pytest.approx(1e-3) for gaps in run.gaps for gap in gaps)
@@ -56,7 +56,7 @@ def test_a_slower_arm_is_found_with_its_ratio():
 
 
 def test_arms_are_interleaved_so_that_drift_cancels():
-    """A machine that gets 1 % slower with every round: measured one after the other B would lose."""
+    """A machine that gets 1 % slower with every round: measured one after the other B loses."""
     measure = scripted_measure({}, sizes=replace(PROFILES["quick"].cuda, rounds=6))
     seen = []
 
@@ -126,10 +126,10 @@ def test_a_round_that_lost_tokens_is_not_timed():
     clock = FakeClock()
 
     class Short(ScriptedEngine):
-        def run(self, requests, on_token=None):
+        def run(self, requests, on_token=None):  # noqa: ARG002 - asked for by `Engine`
             return [
                 Completion(r, 0.0, (0.1,), (1,), "error", error="out of memory") for r in requests
             ]
 
-    with pytest.raises(BrokenRound, match="1 tokens instead of 8.*out of memory"):
+    with pytest.raises(BrokenRound, match=r"1 tokens instead of 8.*out of memory"):
         run_round(Short("short", clock, constant(1.0)), Shape(1, 4, 8), clock, seed=1)

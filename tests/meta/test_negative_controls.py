@@ -1,4 +1,4 @@
-"""Each timed claim has a planted fault that turns its verdict: a test that cannot fail shows nothing.
+"""Each timed claim has a planted fault that turns its verdict: what cannot fail shows nothing.
 
 Step times, peaks and counts are scripted (`bench.py`), so it is known what the truth is. First the
 sound script is confirmed, then every fault is refuted or called a fault of the measurement.
