@@ -116,7 +116,9 @@ def _own_adapter(folder: Path | None) -> Path | None:
 def _load_random(name: str, source: Path, device: str, dtype: str, seed: int) -> LoadedModel:
     config = weights.read_config(source)
     model = weights.random_model(config, device=device, dtype=DTYPES[dtype], seed=seed)
-    content_hash = weights.hash_of_text(config.to_json_string(), str(seed), dtype)
+    content_hash = weights.hash_of_text(
+        config.to_json_string(), str(seed), dtype, str(weights.QUERY_SCALE)
+    )
     return wrap(name, "random", model, None, device=device, content_hash=content_hash)
 
 

@@ -8,11 +8,12 @@ steps that ran without a profiler.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torch.profiler import ProfilerActivity, profile, schedule
+from torch.profiler import ProfilerActivity, profile
 
 from engines.answer import warm_up_request
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch", "cudaMemcpyAsync")
 """Beginnings of names: a launch with attributes has a longer one."""
+SKIPPED = 3
+"""Tokens before the profiled steps: the prefill's own and two steps to settle."""
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
 """Whole names: `cudaMemcpy` waits, `cudaMemcpyAsync` does not."""
 
@@ -57,8 +60,17 @@ def profile_engine(engine: Engine, clock: Clock, *, prompt_tokens: int, steps: i
     request = warm_up_request(engine.loaded, prompt_tokens, steps + 4)
     plain = engine.run([request])[0].token_s[-steps - 1 :]
     step_s = (plain[-1] - plain[0]) / steps
-    with _profiler(clock, wait=1, warmup=2, active=steps) as profiler:
-        engine.run([request], on_token=lambda *_: profiler.step())
+    profiler = _profiler(clock)
+    seen = itertools.count(1)
+
+    def on_token(*_: object) -> None:
+        count = next(seen)
+        if count == SKIPPED:
+            profiler.start()
+        elif count == SKIPPED + steps:
+            profiler.stop()
+
+    engine.run([request], on_token=on_token)
     return _summary(profiler.events() or [], steps, step_s, clock)
 
 
@@ -69,20 +81,24 @@ def profile_calls(step: Callable[[], None], clock: Clock, *, steps: int) -> Step
     for _ in range(steps):
         step()
     step_s = (clock.synchronized_s() - start) / steps
-    with _profiler(clock, wait=0, warmup=1, active=steps) as profiler:
-        for _ in range(steps + 1):
-            step()
-            profiler.step()
+    profiler = _profiler(clock)
+    profiler.start()
+    for _ in range(steps):
+        step()
+    clock.synchronized_s()
+    profiler.stop()
     return _summary(profiler.events() or [], steps, step_s, clock)
 
 
-def _profiler(clock: Clock, **phases: int) -> Any:
+def _profiler(clock: Clock) -> Any:
+    """A profiler that is started and stopped by hand.
+
+    A schedule would start a trace of its own at the end, which crashed on CUDA (torch 2.11).
+    """
     activities = [ProfilerActivity.CPU]
     if clock.device == "cuda":
         activities.append(ProfilerActivity.CUDA)
-    return profile(
-        activities=activities, schedule=schedule(**phases, repeat=1), profile_memory=True
-    )
+    return profile(activities=activities, profile_memory=True)
 
 
 def _summary(events: Iterable[Any], steps: int, step_s: float, clock: Clock) -> StepProfile:
