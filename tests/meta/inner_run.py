@@ -1,7 +1,7 @@
 """A pytest run inside this one, under the experiment's own conftest and plugins.
 
-Starting a process for every run would take seconds; in this process a run takes a tenth of one. What
-a process of its own is needed for (kill -9, no torch) is in `mini_suite.py`.
+Starting a process for every run would take seconds; in this process a run takes a tenth of one.
+What needs a process of its own (kill -9, no torch) is in `mini_suite.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
+from tests.meta.bench import DEVICE
 from tests.meta.mini_suite import ROOT
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class InnerRun:
         """Say whether torch sees a CUDA GPU."""
         for module in ("selection", "recording"):
             self._monkeypatch.setattr(f"fixtures.{module}.cuda_available", lambda: available)
+        if available:
+            self._monkeypatch.setattr("fixtures.environment.describe_device", lambda _: DEVICE)
 
     def __call__(self, tests: str, *options: str) -> pytest.RunResult:
         """Run these tests; the command line is that of a user."""
