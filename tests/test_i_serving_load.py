@@ -284,7 +284,7 @@ def test_the_naive_server_does_not_scale_with_its_clients(bench, judge, profile,
         running = 0.0
         for block in range(profile.load.seeds):
             for clients in (1, 16) if block % 2 == 0 else (16, 1):
-                n = max(2 * clients, profile.load.requests // 2)
+                n = max(clients, profile.load.requests // 2)
                 run = run_closed(target.url, target.make_calls(n, 900 + block), clients)
                 rates[clients].append(len(run.answered) / run.wall_s)
             running = max(running, scrape(target.url).get("serving_requests_running_most", 0.0))
