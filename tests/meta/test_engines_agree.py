@@ -67,13 +67,12 @@ def expected(random_model, requests):
 
 def engine(name, random_model, batch_size, **extra):
     from engines.clock import Clock
-    from engines.compiled import Compiled
     from engines.registry import build_engine
 
     sizes = {"batch_size": batch_size, "max_tokens": CAPACITY, "clock": Clock("cpu")}
     if name == "compiled":  # the compiler's front end is under test here, not its code generation
-        return Compiled(random_model, **sizes, **({"backend": "eager"} | extra))
-    return build_engine(name, random_model, **sizes)
+        extra = {"backend": "eager"} | extra
+    return build_engine(name, random_model, **sizes, **extra)
 
 
 def tokens(completions):
@@ -207,3 +206,15 @@ def test_an_unknown_engine_or_an_absurd_size_is_one_line(random_model):
         build_engine("fast", random_model, batch_size=1, max_tokens=8, clock=Clock("cpu"))
     with pytest.raises(ValueError, match="batch_size 0"):
         build_engine("naive", random_model, batch_size=0, max_tokens=8, clock=Clock("cpu"))
+
+
+def test_an_option_reaches_its_engine_and_an_unknown_one_is_one_line(random_model):
+    static = engine("static_kv", random_model, 1, max_cache_len=64)
+    assert static.capacity == 64
+    with pytest.raises(ValueError, match="engine naive has no option 'backend': it has none"):
+        engine("naive", random_model, 1, backend="eager")
+    known = "attention, backend, max_cache_len, options"
+    with pytest.raises(
+        ValueError, match=f"compiled has no option 'speed': expected one of {known}"
+    ):
+        engine("compiled", random_model, 1, speed=2)
