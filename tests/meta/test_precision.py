@@ -49,7 +49,7 @@ def test_every_chosen_attention_is_one_that_transformers_knows():
 
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=SM)
 def test_a_single_row_is_always_fused_and_gemms_are_tuned_where_torch_would(capability):
-    """torch tunes matrix products on 68 multiprocessors or more; a T4 has 40."""
+    """Without 68 multiprocessors torch does not tune matrix products; a T4 has 40."""
     from engines.precision import choose
 
     small, large = (dict(choose(capability, 16 * 10**9, n).compile_options) for n in (40, 68))
