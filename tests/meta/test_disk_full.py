@@ -66,7 +66,7 @@ def test_the_journal_keeps_whole_lines_and_can_be_resumed(run, full_disk, monkey
     assert len(kept.tests) == 2
     assert kept.warnings == []
     full_disk.clear()
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
     run(SUITE, "--benchmark-json=out.json", "--resume").assert_outcomes(passed=3, deselected=2)
     assert len(run.outcomes) == 5
     assert len(run.json["experiment"]["verdicts"]) == 4
