@@ -8,12 +8,13 @@ changes one use of it while attached, and both once merged. Such a merge is wron
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     import torch
@@ -31,8 +32,9 @@ class TiedEmbeddings(AdapterMismatch):
 
 def check_fits(model: torch.nn.Module, folder: Path) -> None:
     """Compare names and shapes in the adapter's files with the model's; raise `AdapterMismatch`."""
-    _check_config(folder)
+    config = _read_config(folder)
     adapted = _adapted_shapes(folder)
+    _refuse_unused_patterns(config, adapted, folder)
     weights = dict(model.named_parameters(remove_duplicate=False))
     for name, shape in adapted.items():
         weight = weights.get(f"{name}.weight")
@@ -60,10 +62,11 @@ def refuse_tied(model: Any, adapted: Iterable[str], source: object) -> None:
             )
 
 
-def _check_config(folder: Path) -> None:
+def _read_config(folder: Path) -> Mapping[str, Any]:
     path = folder / "adapter_config.json"
     try:
-        kind = json.loads(path.read_text(encoding="utf-8"))["peft_type"]
+        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        kind = config["peft_type"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise AdapterMismatch(
             f"{folder} is not a peft adapter ({type(error).__name__} reading {path.name}): "
@@ -71,6 +74,21 @@ def _check_config(folder: Path) -> None:
         ) from error
     if kind != "LORA":
         raise AdapterMismatch(f"{folder} holds a {kind} adapter: expected LORA")
+    return config
+
+
+def _refuse_unused_patterns(
+    config: Mapping[str, Any], adapted: Iterable[str], folder: Path
+) -> None:
+    """A typo in a pattern is silently ignored by peft, which then scales that layer wrongly."""
+    names = list(adapted)
+    for table in ("alpha_pattern", "rank_pattern"):
+        for pattern in config.get(table) or {}:
+            if not any(re.match(rf"(.*\.)?({pattern})$", name) for name in names):
+                raise AdapterMismatch(
+                    f"{folder}: {table} names {pattern!r}, which no adapted layer matches: "
+                    "correct the name or remove it"
+                )
 
 
 def _adapted_shapes(folder: Path) -> dict[str, tuple[int, int]]:
@@ -79,10 +97,19 @@ def _adapted_shapes(folder: Path) -> dict[str, tuple[int, int]]:
     if not path.is_file():
         raise AdapterMismatch(f"{folder} has no adapter_model.safetensors: nothing else is read")
     sides: dict[str, dict[str, list[int]]] = {}
-    with safe_open(path, framework="pt") as file:
-        for key in file.keys():  # noqa: SIM118  # safe_open is not a mapping
-            name, _, part = key.removeprefix(PREFIX).partition(".lora_")
-            side = part.removesuffix(".weight").removeprefix("embedding_")
-            if side in ("A", "B"):
-                sides.setdefault(name, {})[side] = file.get_slice(key).get_shape()
+    for key, shape in _stored_shapes(path).items():
+        name, _, part = key.removeprefix(PREFIX).partition(".lora_")
+        side = part.removesuffix(".weight").removeprefix("embedding_")
+        if side in ("A", "B"):
+            sides.setdefault(name, {})[side] = shape
     return {name: (pair["B"][0], pair["A"][-1]) for name, pair in sides.items() if len(pair) == 2}
+
+
+def _stored_shapes(path: Path) -> dict[str, list[int]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118  # safe_open is not a mapping
+    except SafetensorError as error:
+        raise AdapterMismatch(
+            f"{path} cannot be read ({error}): copy the adapter again, it may be cut short"
+        ) from error

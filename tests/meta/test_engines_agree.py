@@ -179,14 +179,19 @@ def test_bytes_and_memory_are_those_of_the_tensors(random_model, requests):
     assert naive.memory().weights_bytes >= random_model.shape.num_parameters * 4
 
 
-def test_planted_fault_a_cache_that_is_not_cleared_is_seen(random_model, requests, expected):
+def test_planted_fault_a_cache_that_is_not_reset_is_seen(random_model, requests, expected):
+    """As a static cache that was not reset: the next prompt starts where the last answer ended."""
     built = engine("static_kv", random_model, 1)
-    built.state.clear = lambda: None
-    built.state.cache.insert = lambda rows, prefilled, insert=built.state.cache.insert: (
-        insert(rows, prefilled),
-        built.state.cache.positions.add_(1),
-    )
-    assert tokens(built.run(requests)) != expected
+    cache, insert = built.state.cache, built.state.cache.insert
+
+    def insert_behind(rows, prefilled):
+        stale = cache.positions.clone()
+        insert(rows, prefilled)
+        cache.positions.add_(stale)
+
+    assert tokens(built.run(requests[:1])) == expected[:1]
+    built.state.clear, cache.insert = lambda: None, insert_behind
+    assert tokens(built.run(requests[:1])) != expected[:1]
 
 
 def test_planted_fault_a_swallowed_cache_argument_is_an_error(random_model, requests, monkeypatch):
