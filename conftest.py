@@ -41,6 +41,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "devices(*kinds): devices on which a test makes sense")
     config.addinivalue_line("markers", "control: an instrument check that runs before the claims")
     Options.store(config)
+    if Options.of(config).json_path is not None:
+        # A measured run must not be lost to a deprecation in some other version of a library.
+        config.addinivalue_line("filterwarnings", "default")
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

@@ -98,7 +98,7 @@ def _profiler(clock: Clock) -> Any:
     activities = [ProfilerActivity.CPU]
     if clock.device == "cuda":
         activities.append(ProfilerActivity.CUDA)
-    return profile(activities=activities, profile_memory=True)
+    return profile(activities=activities, profile_memory=True, acc_events=True)
 
 
 def _summary(events: Iterable[Any], steps: int, step_s: float, clock: Clock) -> StepProfile:

@@ -11,11 +11,12 @@ from engines.records import Request
 from fixtures.inputs import mixed_requests, prompt_ids
 from fixtures.licence import judge_tokens, reference_model
 from fixtures.rounds import Shape
-from reports.bounds import Bound, above
+from reports.bounds import Bound, above, within
 
 DOUBLING = 1.1
 """Each doubling of the batch has to raise the aggregate by more than this (C32)."""
 NOT_FALLING = 0.95
+PEERS = ("continuous", "static_batch", "generate_batch")
 MULTIPLE = 5
 """Aggregate throughput at batch 16 over batch 1, at least (C35)."""
 
@@ -143,6 +144,48 @@ def test_it_multiplies_aggregate_throughput(measure, judge, sizes):
         unit="1",
         subject=f"continuous@{sizes.batch}",
     )
+
+
+@pytest.mark.claim("C35")
+def test_other_ways_of_batching_are_measured_beside_it(measure, judge, sizes, rows, record_series):
+    """Section 7.3: static batching and transformers' own `generate_batch`, interleaved with ours.
+
+    Requests of equal length, all there at the start: the case in which static batching loses
+    nothing. Its aggregate has to be that of continuous batching within 20 %; whoever is faster, the
+    numbers are in the rows.
+    """
+    points = []
+    for batch in sizes.peer_batch_sizes:
+        shape = measure.shape(batch)
+        found = measure.compare_shaped({name: (measure.engine(name, shape), shape) for name in PEERS})
+        # generate_batch starts and stops a thread in every round, which its token times leave out.
+        faults = [f for name in PEERS[:2] for f in found.runs[name].faults]
+        judge(
+            found.speed_ratio("continuous", "static_batch"),
+            within(0.8, 1.25),
+            quantity="decode rate over static batching, equal lengths",
+            subject=f"continuous@{batch}",
+            faults=faults,
+        )
+        judge(
+            found.speed_ratio("continuous", "generate_batch"),
+            above(1.0),
+            quantity="decode rate over generate_batch",
+            subject=f"continuous@{batch}",
+            applies="a peer, measured for comparison",
+            faults=faults,
+        )
+        for run in found.runs.values():
+            rows.keep(run, claim="C35")
+            points.append(
+                {
+                    "engine": run.engine,
+                    "batch_size": batch,
+                    "tokens_per_s": run.tokens_per_s.to_json(),
+                    "itl_s": run.step_s.to_json(),
+                }
+            )
+    record_series("batching_peers", points)
 
 
 @pytest.mark.claim("C36")

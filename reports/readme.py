@@ -1,0 +1,66 @@
+"""The parts of README.md that come from the code: the claims table and the tree.
+
+`python -m reports.readme` rewrites them in place. A meta test fails when they are out of date, so
+that the README cannot tell another story than the registry, the baselines and the docstrings.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from reports.claims import markdown_table
+from reports.judged import Verdict
+from reports.runfile import load_run
+
+ROOT = Path(__file__).parents[1]
+BASELINES = ROOT / "reports" / "baselines"
+FOLDERS = ("engines", "engines/serving", "fixtures", "reports", "reports/commands", "tests")
+
+
+def rendered(text: str) -> str:
+    """Return the README with its generated parts as they should be now."""
+    parts = {"claims": claims_table(), "tree": tree()}
+    for name, content in parts.items():
+        pattern = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)", re.DOTALL)
+        if not pattern.search(text):
+            raise ValueError(f"README.md has no part between <!-- {name} --> and <!-- /{name} -->")
+        text = pattern.sub(lambda found, new=content: found[1] + new + found[2], text)
+    return text
+
+
+def claims_table() -> str:
+    """One line per claim, one column per committed baseline."""
+    columns: dict[str, list[Verdict]] = {}
+    for path in sorted(BASELINES.glob("*.json")):
+        columns[path.stem] = [Verdict.from_json(entry) for entry in load_run(path).verdicts]
+    return markdown_table(columns)
+
+
+def tree() -> str:
+    """One line per file of the package folders: its name and the first sentence of its docstring."""
+    lines = ["```"]
+    for folder in FOLDERS:
+        lines.append(f"{folder}/")
+        lines += [f"  {name:<28} {purpose}" for name, purpose in _purposes(ROOT / folder)]
+    return "\n".join([*lines, "```"])
+
+
+def _purposes(folder: Path) -> Iterator[tuple[str, str]]:
+    for path in sorted(folder.glob("*.py")):
+        docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        if docstring:
+            first = docstring.split("\n\n")[0].replace("\n", " ")
+            yield path.name, re.split(r"(?<=[.:]) ", first)[0].rstrip(".:")
+
+
+def main() -> None:
+    """Rewrite the generated parts of README.md."""
+    path = ROOT / "README.md"
+    path.write_text(rendered(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
