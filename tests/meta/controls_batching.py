@@ -12,6 +12,8 @@ from tests import test_f_batching_measured as batching
 from tests.meta.control import Control, Fault
 from tests.meta.scripted import RefillingEngine, ScriptedEngine
 
+QUEUED = {"hidden_s": 10.0}
+
 
 def quantized(bench, *, int8=80e-3, nf4=35e-3, whole=60e-3):
     """C21, C22: step times of int8, of nf4 and of int8 without the outlier split; fp16 30 ms."""
@@ -24,16 +26,18 @@ def quantized(bench, *, int8=80e-3, nf4=35e-3, whole=60e-3):
     bench.call(quantization.test_int8_and_nf4_decode_beside_fp16, batch=1)
 
 
-def two_phases(bench, *, prefill_per_s=5_000, knee_s=0.02, flat=False):
+def two_phases(bench, *, prefill_per_s=5_000, knee_s=0.02, flat=False, **options):
     """C29: prefill rate beside 30 tok/s of decode; TTFT that grows from the knee on, or stays."""
     bench.steps |= {"naive": 1 / 30, "static_kv": 1 / 30}
+    bench.engine_options |= options
     bench.prefill_s = lambda tokens: knee_s if flat else max(knee_s, tokens / prefill_per_s)
     bench.call(phases.test_prefill_runs_at_least_ten_times_the_rate_of_decode)
     bench.call(phases.test_ttft_follows_the_prompt_length_beyond_the_knee)
 
 
-def one_average(bench, *, prefill_per_s=5_000, per_context_token_s=0.0):
+def one_average(bench, *, prefill_per_s=5_000, per_context_token_s=0.0, **options):
     """C30: a naive engine of 30 tok/s whose step grows with its context by so much a token."""
+    bench.engine_options |= options
     bench.steps["naive"] = lambda _, context: 1 / 30 + context * per_context_token_s
     bench.prefill_s = lambda tokens: tokens / prefill_per_s
     bench.call(phases.test_one_average_over_both_phases_misleads)
@@ -83,6 +87,7 @@ CONTROLS = {
             "a prefill of hundreds a second": Fault(
                 Outcome.REFUTED, {"prefill_per_s": 900}, "^prefill rate$"
             ),
+            "the clock is read while work is queued": Fault(Outcome.FAULT, QUEUED),
             "a TTFT that ignores its prompt": Fault(Outcome.REFUTED, {"flat": True}, "TTFT"),
         },
     ),
@@ -92,6 +97,7 @@ CONTROLS = {
             "prefill no faster than decode": Fault(
                 Outcome.REFUTED, {"prefill_per_s": 30}, "average"
             ),
+            "the clock is read while work is queued": Fault(Outcome.FAULT, QUEUED),
             "a step that grows beyond its bytes": Fault(
                 Outcome.REFUTED, {"per_context_token_s": 20e-6}, "ITL"
             ),
