@@ -135,7 +135,7 @@ def test_one_average_over_both_phases_misleads(measure, judge, sizes):
 
 
 def _launches_hide_the_knee(device, shortest_ttft_s, longest, measure) -> str | None:
-    """Reason why the knee cannot show: the longest prompt's arithmetic is shorter than launching."""
+    """Reason why the knee cannot show: the longest prompt computes for less time than launching."""
     from engines import flops
     from fixtures.environment import describe_device
 
