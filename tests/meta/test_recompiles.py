@@ -16,11 +16,15 @@ def model():
     return small_model().model
 
 
-def test_a_static_cache_is_compiled_once(model):
+@pytest.fixture(scope="module")
+def static(model):
     from engines.recompiles import count_static
 
-    count = count_static(model, TOKENS)
-    assert (count.graphs, count.after_first_step, count.dynamic) == (1, 0, False)
+    return count_static(model, TOKENS)
+
+
+def test_a_static_cache_is_compiled_once(static):
+    assert (static.graphs, static.after_first_step, static.dynamic) == (1, 0, False)
 
 
 def test_a_growing_cache_is_compiled_again_or_for_any_length(model):
@@ -31,11 +35,11 @@ def test_a_growing_cache_is_compiled_again_or_for_any_length(model):
     assert count.after_first_step > 0 or count.dynamic
 
 
-def test_what_was_compiled_before_does_not_answer_for_a_later_count(model):
+def test_what_was_compiled_before_does_not_answer_for_a_later_count(model, static):
     """The compiler remembers per function what it has seen; counts must not depend on order."""
     from engines.recompiles import count_static
 
-    assert count_static(model, 2).graphs == count_static(model, 2).graphs == 1
+    assert count_static(model, 2).graphs == static.graphs == 1
 
 
 def test_planted_fault_a_static_step_whose_shapes_move_is_counted():
