@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from engines.models import LoadedModel
 
 
-class QuantizationNotAvailable(RuntimeError):  # noqa: N818  # named as what is the case
+class QuantizationNotAvailable(RuntimeError):  # named as what is the case
     """bitsandbytes is missing or has no kernel for this device; the message is one line."""
 
 

@@ -93,7 +93,9 @@ class Verdict:
         named = "" if self.quantity in ("", self.estimate.unit) else f"{self.quantity} "
         if self.estimate.exact:
             return f"counted {named}{self.value()}"
-        plural = "" if self.estimate.n == 1 else "es" if self.estimate.resampled.endswith("s") else "s"
+        plural = (
+            "" if self.estimate.n == 1 else "es" if self.estimate.resampled.endswith("s") else "s"
+        )
         return (
             f"measured {named}{self.value()} ({self.estimate.n} {self.estimate.resampled}{plural})"
         )

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reports.claims import markdown_table
 from reports.judged import Verdict
 from reports.runfile import load_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
 BASELINES = ROOT / "reports" / "baselines"
@@ -24,10 +27,12 @@ def rendered(text: str) -> str:
     """Return the README with its generated parts as they should be now."""
     parts = {"claims": claims_table(), "tree": tree()}
     for name, content in parts.items():
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)", re.DOTALL)
-        if not pattern.search(text):
-            raise ValueError(f"README.md has no part between <!-- {name} --> and <!-- /{name} -->")
-        text = pattern.sub(lambda found, new=content: found[1] + new + found[2], text)
+        opening, closing = f"<!-- {name} -->", f"<!-- /{name} -->"
+        before, found, rest = text.partition(opening)
+        _, ended, after = rest.partition(closing)
+        if not (found and ended):
+            raise ValueError(f"README.md has no part between {opening} and {closing}")
+        text = f"{before}{opening}\n{content}\n{closing}{after}"
     return text
 
 
@@ -40,7 +45,7 @@ def claims_table() -> str:
 
 
 def tree() -> str:
-    """One line per file of the package folders: its name and the first sentence of its docstring."""
+    """One line per file of the package folders: its name and its docstring's first sentence."""
     lines = ["```"]
     for folder in FOLDERS:
         lines.append(f"{folder}/")

@@ -98,7 +98,7 @@ def test_the_growing_cache_is_copied_at_every_step(naive_step, compiled_step, lo
 
 @pytest.mark.claim("C54")
 def test_a_growing_cache_cannot_be_compiled_once_and_a_static_one_can(loaded, judge, profile):
-    """Section 8: over 64 tokens a growing cache is recompiled or marked dynamic, a static one never."""
+    """Section 8: over 64 tokens a growing cache is recompiled or dynamic, a static one never."""
     from engines.recompiles import count_growing, count_static
 
     growing = count_growing(loaded.model, profile.recompile_tokens)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from engines import flops
@@ -52,16 +54,14 @@ def test_batch_1_decode_stays_below_the_ceiling(
         quantity="decode rate",
         subject=run.subject,
         faults=[*run.faults, *ceilings.above_datasheet(run.tokens_per_s.centre, per_token)],
-        extra={
-            "of_measured_read": run.tokens_per_s.centre * per_token / ceilings.read.centre
-        },
+        extra={"of_measured_read": run.tokens_per_s.centre * per_token / ceilings.read.centre},
     )
     rows.keep(run, claim="C10")
 
 
 @pytest.mark.claim("C09")
 def test_at_batch_1_the_arithmetic_units_idle(measure, judge, device, loaded):
-    """Sections 3.2 and 8: at the ceiling a T4 uses 0.488 % of its arithmetic rate; MFU is below that.
+    """Sections 3.2 and 8: at the ceiling a T4 uses 0.488 % of its arithmetic rate, MFU less.
 
     The bound is the MFU at the device's own ceiling: FLOPs over bytes, over the ridge point.
     """
@@ -106,9 +106,9 @@ def test_the_naive_engine_is_about_ten_times_under_its_ceiling(measure, judge, c
 
 @pytest.mark.claim("C12")
 def test_every_rung_is_closer_to_its_ceiling_than_the_one_before(measure, judge):
-    """Sections 7.2 and 8: naive, static cache, static cache + compile, each against its own bytes."""
+    """Sections 7.2 and 8: naive, static cache, the same compiled, each against its own bytes."""
     found = measure.compare_engines(LADDER)
-    for slow, fast in zip(LADDER, LADDER[1:], strict=False):
+    for slow, fast in itertools.pairwise(LADDER):
         own_bytes = found.runs[fast].bytes_per_step / found.runs[slow].bytes_per_step
         judge(
             found.ratio(slow, fast).times(own_bytes),

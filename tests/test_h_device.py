@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from engines.gpus import GPUS
-from reports.bounds import within
 
 CARDS = ("T4", "V100", "L4", "A100-SXM4-40GB", "H200")
 

@@ -15,7 +15,7 @@ DEADLINE_S = 60
 @pytest.mark.claim("C51")
 @pytest.mark.parametrize("after", [1, 3], ids="finished:{}".format)
 def test_kill_9_loses_at_most_the_test_in_flight(after, tmp_path, judge):
-    """Section 8: the process is killed when this many tests are in the journal; none of them is lost."""
+    """Section 8: killed when this many tests are in the journal, the run loses none of them."""
     suite = MiniSuite(tmp_path, count=40, sleep_s=0.05)
     process = suite.start()
     try:

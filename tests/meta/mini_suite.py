@@ -45,7 +45,17 @@ class MiniSuite:
         return self.folder / "out.jsonl"
 
     def command(self, *options: str) -> list[str]:
-        return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", *options]
+        return [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:hypothesispytest",
+            *options,
+        ]
 
     def environment(self) -> dict[str, str]:
         return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
