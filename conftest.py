@@ -6,12 +6,10 @@ to be fast where torch is not installed; everything heavy is behind the plugins 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pytest
 
 from fixtures.options import Options, add_options, header_lines
-
-if TYPE_CHECKING:
-    import pytest
+from fixtures.sharing import share_between_workers
 
 pytest_plugins = [  # each after those that it imports, so that asserts are rewritten in all
     "pytester",
@@ -32,6 +30,12 @@ pytest_plugins = [  # each after those that it imports, so that asserts are rewr
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the options of the experiment (README, "Options")."""
     add_options(parser.getgroup("experiment", "the serving experiment"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Before pytest-xdist looks at its options: share the tests that need no GPU."""
+    share_between_workers(config)
 
 
 def pytest_configure(config: pytest.Config) -> None:

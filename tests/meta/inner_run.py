@@ -27,6 +27,8 @@ class InnerRun:
         shutil.copy(ROOT / "conftest.py", self.folder / "conftest.py")
         pytester.makeini("[pytest]\naddopts = --import-mode=importlib\n")
         self.cuda(False)
+        for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT", "PYTEST_XDIST_TESTRUNUID"):
+            monkeypatch.delenv(name, raising=False)
 
     def cuda(self, available: bool) -> None:
         """Say whether torch sees a CUDA GPU."""

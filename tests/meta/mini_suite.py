@@ -24,6 +24,11 @@ def test_number(index, judge, record_series, benchmark):
 """
 
 
+def outside() -> dict[str, str]:
+    """The environment of someone who starts pytest anew, not from inside one of its workers."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_XDIST")}
+
+
 class MiniSuite:
     """A folder with our conftest and a few tests; `run` starts pytest on it."""
 
@@ -54,11 +59,13 @@ class MiniSuite:
             "no:cacheprovider",
             "-p",
             "no:hypothesispytest",
+            "-p",
+            "no:xdist",
             *options,
         ]
 
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+        return {**outside(), "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
 
     def run(self, *options: str, journal: bool = True) -> subprocess.CompletedProcess[str]:
         where = [f"--benchmark-json={self.json}"] if journal else []

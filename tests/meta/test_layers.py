@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from tests.meta.layers import imports, modules, paths_to, violations
-from tests.meta.mini_suite import ROOT
+from tests.meta.mini_suite import ROOT, outside
 
 BASE = [
     f"engines.{name}"
@@ -83,7 +83,7 @@ def test_collecting_and_reporting_work_where_torch_is_not_installed():
     code = WITHOUT_TORCH.format(hidden=set(HEAVY))
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, sorted((ROOT / "tests").glob("test_*.py")))],
-        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
+        cwd=ROOT, env=outside(), capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert "test_b_ceiling_measured.py: " in done.stdout

@@ -136,7 +136,7 @@ def test_an_unknown_claim_is_refused_in_one_line(run):
     tests = SUITE.replace('"C12"', '"C99"')
     line = usage_error(run(tests, "--collect-only"))
     assert "test_only_cuda" in line
-    assert "unknown claim 'C99'; reports/claims.py lists the known ones" in line
+    assert "unknown claim 'C99'; reports/claims.py lists them" in line
 
 
 def test_a_model_that_cannot_be_had_is_refused_in_one_line(run, monkeypatch):
