@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reports.claims import markdown_table
-from reports.judged import Verdict
 from reports.runfile import load_run
 
 if TYPE_CHECKING:
@@ -38,10 +37,8 @@ def rendered(text: str) -> str:
 
 def claims_table() -> str:
     """One line per claim, one column per committed baseline."""
-    columns: dict[str, list[Verdict]] = {}
-    for path in sorted(BASELINES.glob("*.json")):
-        columns[path.stem] = [Verdict.from_json(entry) for entry in load_run(path).verdicts]
-    return markdown_table(columns)
+    baselines = sorted(BASELINES.glob("*.json"))
+    return markdown_table({path.stem: load_run(path).verdicts for path in baselines})
 
 
 def tree() -> str:
