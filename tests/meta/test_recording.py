@@ -47,6 +47,7 @@ def test_a_finished_run_has_journal_and_json_with_the_same_tests(suite):
     assert [t["nodeid"] for t in experiment["tests"]] == [t["nodeid"] for t in lines.tests]
     assert len(experiment["verdicts"]) == 4
     assert run is not None
+    assert json.loads((suite.folder / "results.json").read_text())["run_id"] == experiment["run_id"]
 
 
 def test_a_refuted_claim_fails_and_the_later_numbers_of_the_test_are_kept(tmp_path):
