@@ -10,6 +10,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+for _package in ("aiohttp", "fastapi", "uvicorn", "prometheus_client"):
+    pytest.importorskip(_package, reason=f"load claims need the package {_package}")
+
 from engines import cost
 from fixtures.arrival_tests import ALPHA, MIN_GAPS
 from fixtures.load_bench import CONTINUOUS, ENDPOINT, LOCKED, NAIVE, Endpoint, LoadBench
