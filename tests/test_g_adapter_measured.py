@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.adapter_check import AdapterStates, logit_differences
+from fixtures.adapter_check import AdapterStates, merging
+from fixtures.options import Options
 from reports.bounds import above, below, within
 
 AGREE = 1e-2
@@ -26,33 +27,34 @@ def test_merged_and_unmerged_agree_but_are_not_the_same_arithmetic(dtype, device
 
     In fp16 one ulp at the largest logit may exceed the bound; then fp32 carries the verdict.
     """
-    found = logit_differences(request.config, device, dtype)
+    found = merging(request.config, device, dtype)
+    subject = Options.of(request.config).model_for(device)
     cannot = (
         None
         if found.ulp < AGREE
-        else f"one ulp of {dtype} at {found.largest:.3g} is {found.ulp:.3g}"
+        else f"one ulp of {dtype} at {found.largest_logit:.3g} is {found.ulp:.3g}"
     )
     judge(
-        found.merged_to_unmerged,
+        found.max_abs_delta,
         below(AGREE),
         quantity=f"max |Δlogit|, {dtype}",
-        subject=found.subject,
+        subject=subject,
         applies=cannot,
         timed=False,
-        extra={"ulp": found.ulp, "largest_logit": found.largest},
+        extra={"ulp": found.ulp, "largest_logit": found.largest_logit},
     )
     judge(
-        found.merged_to_unmerged,
+        found.max_abs_delta,
         above(0.0),
         quantity=f"max |Δlogit| is not an exact 0, {dtype}",
-        subject=found.subject,
+        subject=subject,
         timed=False,
     )
     judge(
-        found.merged_to_base,
-        above(max(AGREE, 10 * found.merged_to_unmerged)),
+        found.max_abs_delta_to_base,
+        above(max(AGREE, 10 * found.max_abs_delta)),
         quantity=f"max |Δlogit| to the base, {dtype}",
-        subject=found.subject,
+        subject=subject,
         timed=False,
     )
 
