@@ -7,8 +7,7 @@ import itertools
 import pytest
 
 from engines import flops
-from engines.gpus import find_gpu
-from fixtures.hardware import skip_unless_available, why_not
+from fixtures.hardware import gpu_here, skip_unless_available, why_not
 from reports import stats
 from reports.bounds import above, below, within
 from reports.verdict import A_A_CONTROL
@@ -66,7 +65,7 @@ def test_at_batch_1_the_arithmetic_units_idle(measure, judge, device, loaded):
     The bound is the MFU at the device's own ceiling: FLOPs over bytes, over the ridge point.
     """
     run = measure.decode("compiled")
-    gpu = find_gpu(_gpu_name(device))
+    gpu = gpu_here(device)
     context = run.shape.mean_context_tokens
     per_step = flops.decode_flops(loaded.shape, context)
     rate = stats.estimate_mean(
@@ -150,9 +149,3 @@ def test_a_step_takes_as_long_as_its_bytes(measure, judge, ceilings, device):
         applies=f"{more_bytes / 1e6:.3g} MB more add less than half a step" if too_short else None,
         faults=found.faults,
     )
-
-
-def _gpu_name(device: str) -> str:
-    from fixtures.environment import describe_device
-
-    return describe_device(device)["name"]

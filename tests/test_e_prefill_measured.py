@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engines.gpus import find_gpu
-from fixtures.hardware import why_not
+from fixtures.hardware import gpu_here, why_not
 from fixtures.rounds import Round, Shape, run_round, why_uncovered
 from reports import stats
 from reports.bounds import Bound, above, below, within
@@ -137,9 +136,8 @@ def test_one_average_over_both_phases_misleads(measure, judge, sizes):
 def _launches_hide_the_knee(device, shortest_ttft_s, longest, measure) -> str | None:
     """Reason why the knee cannot show: the longest prompt computes for less time than launching."""
     from engines import flops
-    from fixtures.environment import describe_device
 
-    gpu = find_gpu(describe_device(device)["name"])
+    gpu = gpu_here(device)
     if gpu is None:
         return None
     arithmetic_s = flops.prefill_flops(measure.shelf.loaded.shape, longest) / gpu.fp16_flops_per_s
