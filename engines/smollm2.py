@@ -50,7 +50,7 @@ def _convert(target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent) as name, no_progress_bars():
         model = AutoModelForCausalLM.from_pretrained(source, gguf_file=GGUF, dtype=torch.float32)
         _forget_the_quantization(model)
-        model.half().save_pretrained(name)
+        model.to(torch.float16).save_pretrained(name)  # half() refuses what came from a GGUF file
         AutoTokenizer.from_pretrained(source, gguf_file=GGUF).save_pretrained(name)
         shutil.rmtree(target, ignore_errors=True)  # an earlier attempt that was cut off
         shutil.copytree(name, target)
