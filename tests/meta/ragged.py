@@ -13,8 +13,12 @@ import random
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 from engines.records import Completion, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 VOCABULARY = 97
 CAPACITY = 48
@@ -33,11 +37,14 @@ class Workload:
     cancels: tuple[tuple[int, str], ...]
 
 
-def workload(seed: int) -> Workload:
-    """Draw a workload: 1 to 32 slots, more requests than slots, lengths from 1 to the maximum."""
+def workload(seed: int, stops: Sequence[int] = range(VOCABULARY)) -> Workload:
+    """Draw a workload: 1 to 32 slots, more requests than slots, lengths from 1 to the maximum.
+
+    `stops` are the ids that requests may stop at; a model has to say some of them.
+    """
     draw = random.Random(seed)
     slots = draw.choice((1, 2, 3, 4, 8, 16, 32))
-    requests = [_request(draw, str(i)) for i in range(draw.randint(1, slots + 8))]
+    requests = [_request(draw, str(i), stops) for i in range(draw.randint(1, slots + 8))]
     arrivals = [(draw.choice((0, draw.randrange(30))), request) for request in requests]
     repeated = draw.choice(requests)
     arrivals.append((draw.randrange(30), _again(repeated, "again")))
@@ -190,7 +197,15 @@ def gpt2(device: str = "cpu"):
     )
 
 
-MODELS = {"qwen3": qwen3, "gpt2": gpt2}
+@cache
+def embedded(device: str = "cpu"):
+    """The embedded trained model, adapter merged, in fp32."""
+    from engines.models import load_model
+
+    return load_model("tiny", device=device, dtype="float32")
+
+
+MODELS = {"qwen3": qwen3, "gpt2": gpt2, "embedded": embedded}
 
 
 def _wrapped(config, device):
@@ -203,11 +218,11 @@ def _wrapped(config, device):
     return wrap(config.model_type, "random", model, None, device=device, content_hash="seed 0")
 
 
-def _request(draw: random.Random, request_id: str) -> Request:
+def _request(draw: random.Random, request_id: str, among: Sequence[int]) -> Request:
     prompt = draw.choice((1, draw.randint(1, CAPACITY - 1), draw.randint(1, 8)))
     new = draw.choice((1, draw.randint(1, CAPACITY - prompt), min(12, CAPACITY - prompt)))
     ids = tuple(draw.randrange(VOCABULARY) for _ in range(prompt))
-    stops = frozenset(draw.sample(range(VOCABULARY), 4)) if draw.random() < 0.3 else frozenset()
+    stops = frozenset(draw.sample(among, 4)) if draw.random() < 0.3 else frozenset()
     return Request(ids, new, request_id=request_id, stop_ids=stops)
 
 

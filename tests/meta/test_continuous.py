@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from functools import cache
 
 import pytest
 
 from engines.records import Request
 from tests.meta import ragged
 
-SAMPLE, ALL = 15, 200
+SAMPLE = {"qwen3": 15, "gpt2": 15, "embedded": 1}
+ALL = 200
+RANDOM_MODELS = ("qwen3", "gpt2")
 
 
 class Ticks:
@@ -43,20 +46,31 @@ def engine_for(model="qwen3", *, slots=2, capacity=ragged.CAPACITY, clock=None, 
 
 def served(model: str, seed: int) -> Counter:
     """Serve one workload and check every answer; what was checked."""
-    work = ragged.workload(seed)
+    work = ragged.workload(seed, **stops_that_it_says(model))
     done = ragged.serve(engine_for(model, slots=work.slots), work)
     return ragged.check_alone(ragged.MODELS[model]().model, done)
 
 
-@pytest.mark.parametrize("model", ["qwen3", "gpt2"])
+@cache
+def stops_that_it_says(model: str) -> dict[str, list[int]]:
+    """A trained model says few of the drawn ids: let it stop at those of its own answers."""
+    if model in RANDOM_MODELS:
+        return {}
+    work = ragged.workload(4)
+    done = ragged.serve(engine_for(model, slots=work.slots), work)
+    return {"stops": sorted({i for completion in done.values() for i in completion.token_ids})}
+
+
+@pytest.mark.parametrize("model", SAMPLE)
 def test_random_ragged_workloads_get_the_tokens_that_each_request_gets_alone(model, pytestconfig):
     full = getattr(pytestconfig.option, "profile", None) == "full"
-    seen = sum((served(model, seed) for seed in range(ALL if full else SAMPLE)), Counter())
-    assert min(seen["length"], seen["stop"], seen["cancelled"]) > 0, seen
+    seen = sum((served(model, seed) for seed in range(ALL if full else SAMPLE[model])), Counter())
+    if full or model in RANDOM_MODELS:
+        assert min(seen["length"], seen["stop"], seen["cancelled"]) > 0, seen
     assert seen["ties"] <= seen["tokens"] / 1000, seen
 
 
-@pytest.mark.parametrize("model", ["qwen3", "gpt2"])
+@pytest.mark.parametrize("model", RANDOM_MODELS)
 def test_the_tokens_equal_those_of_generate(model):
     import torch
 
