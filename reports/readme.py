@@ -1,4 +1,4 @@
-"""The parts of README.md that come from the code: the claims table and the tree.
+"""The parts of README.md that come from the code: tables of claims and engines, and the tree.
 
 `python -m reports.readme` rewrites them in place. A meta test fails when they are out of date, so
 that the README cannot tell another story than the registry, the baselines and the docstrings.
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reports.claims import markdown_table
+from reports.overview import overview
 from reports.runfile import load_run
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ FOLDERS = ("engines", "engines/serving", "fixtures", "reports", "reports/command
 
 def rendered(text: str) -> str:
     """Return the README with its generated parts as they should be now."""
-    parts = {"claims": claims_table(), "tree": tree()}
+    parts = {"claims": claims_table(), "engines": engine_tables(), "tree": tree()}
     for name, content in parts.items():
         opening, closing = f"<!-- {name} -->", f"<!-- /{name} -->"
         before, found, rest = text.partition(opening)
@@ -39,6 +40,17 @@ def claims_table() -> str:
     """One line per claim, one column per committed baseline."""
     baselines = sorted(BASELINES.glob("*.json"))
     return markdown_table({path.stem: load_run(path).verdicts for path in baselines})
+
+
+def engine_tables() -> str:
+    """One table per committed run on a GPU: its engines beside the ceilings."""
+    runs = {path.stem: load_run(path) for path in sorted(BASELINES.glob("*.json"))}
+    tables = {
+        name: overview(run)
+        for name, run in runs.items()
+        if run.experiment["device"]["kind"] == "cuda"
+    }
+    return "\n\n".join(f"`{name}`:\n\n{table}" for name, table in tables.items())
 
 
 def tree() -> str:
