@@ -26,6 +26,12 @@ builds and loads a program of its own for each, 8 to 15 s of a first compilation
 environment variable TORCHINDUCTOR_VEC_ISA_OK=1 is the same switch."""
 WEIGHT_SHARE = 0.85
 """Share of the device's memory that weights may take."""
+VLLM_NEEDS: Capability = (7, 5)
+"""Wheels for CUDA 13 carry no code for anything older."""
+VLLM_FREE_SHARE = 0.9
+"""Share of what is free beside our engines that vLLM may take."""
+VLLM_WORKSPACE_SHARE = 0.08
+VLLM_MOST_WORKSPACE_BYTES = 2_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +46,18 @@ class Settings:
     decode_attention: Literal["sdpa", "sdpa_expanded", "reductions"]
     compile_options: tuple[tuple[str, bool], ...]
     vllm_dtype: Literal["half"] | None
-    vllm_backend: Literal["FLASH_ATTN", "TRITON_ATTN", "TORCH_SDPA"] | None
+    vllm_backend: Literal["FLASH_ATTN", "TRITON_ATTN"] | None
     memory_bytes: int
 
     @property
     def weight_budget_bytes(self) -> int:
         """What weights may take; the rest is for KV, workspace and context."""
         return int(self.memory_bytes * WEIGHT_SHARE)
+
+    @property
+    def vllm_workspace_bytes(self) -> int:
+        """Activations, CUDA graphs and libraries of vLLM, beside its weights and KV."""
+        return min(int(self.memory_bytes * VLLM_WORKSPACE_SHARE), VLLM_MOST_WORKSPACE_BYTES)
 
 
 def choose(
@@ -65,10 +76,17 @@ def choose(
         triton_fp16_dot=capability >= TRITON_FP16_DOT_NEEDS,
         decode_attention="sdpa" if flash else "sdpa_expanded",
         compile_options=_compile_options(autotune),
-        vllm_dtype="half",
-        vllm_backend="FLASH_ATTN" if flash else "TRITON_ATTN",
+        vllm_dtype="half" if capability >= VLLM_NEEDS else None,
+        vllm_backend=_vllm_backend(capability),
         memory_bytes=memory_bytes,
     )
+
+
+def _vllm_backend(capability: Capability) -> Literal["FLASH_ATTN", "TRITON_ATTN"] | None:
+    """Flash attention needs sm_80, and so does FlashInfer in vLLM 0.25; Triton's is left."""
+    if capability < VLLM_NEEDS:
+        return None
+    return "FLASH_ATTN" if capability >= FLASH_NEEDS else "TRITON_ATTN"
 
 
 def _on_cpu(memory_bytes: int) -> Settings:

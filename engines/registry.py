@@ -27,6 +27,8 @@ _WHERE = {
     "generate_batch": ("engines.generate_batch", "GenerateBatch"),
     "int8": ("engines.quantized", "Int8"),
     "nf4": ("engines.quantized", "NF4"),
+    "vllm": ("engines.vllm_engine", "VLLM"),
+    "vllm_eager": ("engines.vllm_engine", "VLLMEager"),
 }
 ENGINE_NAMES: tuple[str, ...] = tuple(_WHERE)
 SHARED = ("batch_size", "max_tokens", "clock")
