@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tests.meta import controls_batching, controls_causes, controls_ceiling
+from tests.meta import controls_batching, controls_causes, controls_ceiling, controls_vllm
 
 CONTROLS = {
     **controls_ceiling.CONTROLS,
     **controls_batching.CONTROLS,
     **controls_causes.CONTROLS,
+    **controls_vllm.CONTROLS,
 }

@@ -61,9 +61,9 @@ def test_fixtures_know_nothing_of_tests():
 
 
 def test_a_claims_test_knows_nothing_of_the_tests_of_the_suite():
-    """But for the small suite that is killed and resumed."""
+    """But for the small suites that are killed and resumed, or run without vLLM."""
     claims = [module for module in SOURCES if module.startswith("tests.test_")]
-    suite = ["tests.meta.mini_suite"]
+    suite = ["tests.meta.mini_suite", "tests.meta.run_without_vllm"]
     assert violations(SOURCES, claims, never=["tests.meta"], but=suite, lazy=True) == []
 
 

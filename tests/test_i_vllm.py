@@ -1,0 +1,207 @@
+"""Sections 7.2 and 8: vLLM beside the hand-written scheduler, in one process and one run.
+
+vLLM is optional. Where it is missing or fails at start, the reason is the verdict, and everything
+else in the run is as complete as it would have been. These tests come last in a run, because
+importing vLLM changes settings of torch for the whole process.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from fixtures.vllm_at_hand import VllmShelf
+from reports.bounds import above, below
+from tests.meta.run_without_vllm import what_is_left
+
+BATCHES = (1, 16, 64)
+OURS = {"cuda": ("continuous", "continuous_graph"), "cpu": ("continuous",)}
+SMALL = 10_000_000_000
+"""Bytes of weights below which splitting them saves less than the exchange between GPUs costs."""
+
+
+@pytest.fixture(scope="session")
+def vllm_engines(loaded, clock):
+    """The vLLM engines of this session; none is started before a test asks for one."""
+    shelf = VllmShelf(loaded, clock)
+    yield shelf
+    shelf.close()
+
+
+def hand_written(measure, batch, names):
+    """Arms of a comparison, compiled before vLLM changes how torch compiles."""
+    shape = measure.shape(batch)
+    return {name: (measure.engine(name, shape), shape) for name in names}
+
+
+@pytest.mark.claim("C50")
+@pytest.mark.parametrize("engine_name", ["vllm"], ids="engine:{}".format)
+def test_vllm_beats_the_hand_written_scheduler_at_high_concurrency(
+    engine_name, measure, judge, rows, ceilings, device, sizes, record_series, vllm_engines
+):
+    """Section 7.2: batch 1, 16 and 64, interleaved; the claim is about the largest.
+
+    Refuted if the scheduler of this project decodes faster there. The same scheduler with CUDA
+    graphs stands beside it: what is then left is kernels, paging and Python.
+    """
+    from engines.vllm_plan import VLLMNotAvailable
+
+    batches = BATCHES if device == "cuda" else sizes.peer_batch_sizes
+    try:
+        vllm_engines.require_installed()
+        ours = {batch: hand_written(measure, batch, OURS[device]) for batch in batches}
+        theirs = vllm_engines.get(batch_size=max(batches), max_tokens=measure.shape().max_tokens)
+    except VLLMNotAvailable as reason:
+        judge.not_applicable(str(reason), quantity="decode rate over ours", subject=engine_name)
+        return
+    points = []
+    for batch in batches:
+        arms = ours[batch] | {engine_name: (theirs.with_rows(batch), measure.shape(batch))}
+        found = measure.compare_shaped(arms)
+        for name in OURS[device]:
+            judge(
+                found.speed_ratio(engine_name, name),
+                above(1.0),
+                quantity=f"decode rate at {batch} over {name}",
+                subject=f"{engine_name}@{batch}",
+                applies=why_only_observed(name, batch, max(batches)),
+                faults=found.faults,
+                extra={"cuda_graphs": True},
+            )
+        for run in found.runs.values():
+            rows.keep(run, claim="C50")
+            points.append(
+                {
+                    "engine": run.engine,
+                    "batch_size": batch,
+                    "tokens_per_s": run.tokens_per_s.to_json(),
+                    "itl_s": run.step_s.to_json(),
+                }
+            )
+        if batch == 1:
+            stays_below_its_ceiling(judge, found.runs[engine_name], ceilings)
+    record_series("vllm_beside_ours", points)
+
+
+def why_only_observed(name, batch, largest):
+    """The claim is about the chapter's scheduler at the highest concurrency."""
+    if batch != largest:
+        return f"claimed at high concurrency, here {largest}"
+    return None if name == "continuous" else "the same scheduler with CUDA graphs, for comparison"
+
+
+def stays_below_its_ceiling(judge, run, ceilings):
+    """C10 for vLLM: `bytes_per_step` is what one GPU reads, so its bandwidth is the ceiling."""
+    judge(
+        run.tokens_per_s,
+        below(ceilings.hard_bytes_per_s / run.bytes_per_step),
+        quantity="decode rate",
+        subject=run.subject,
+        claim="C10",
+        faults=[
+            *run.faults,
+            *ceilings.above_datasheet(run.tokens_per_s.centre, run.bytes_per_step),
+        ],
+    )
+
+
+@pytest.mark.claim("C50")
+@pytest.mark.devices("cuda")
+@pytest.mark.parametrize("engine_name", ["vllm_eager"], ids="engine:{}".format)
+def test_what_cuda_graphs_are_worth_to_vllm(engine_name, measure, judge, rows, vllm_engines):
+    """Section 7.2: if vLLM loses, is eager mode why? Both modes at the largest batch.
+
+    An observation: eager vLLM pays Python and launches in every step as the eager scheduler does.
+    """
+    from engines.vllm_plan import VLLMNotAvailable
+
+    most = {"batch_size": max(BATCHES), "max_tokens": measure.shape().max_tokens}
+    shape = measure.shape(max(BATCHES))
+    try:
+        vllm_engines.require_installed()
+        arms = hand_written(measure, shape.batch_size, ["continuous"])
+        arms["vllm"] = vllm_engines.get(**most), shape
+        arms[engine_name] = vllm_engines.get(**most, eager=True), shape
+    except VLLMNotAvailable as reason:
+        judge.not_applicable(str(reason), quantity="graphs over eager", subject=engine_name)
+        return
+    found = measure.compare_shaped(arms)
+    for name in ("vllm", "continuous"):
+        judge(
+            found.speed_ratio(engine_name, name),
+            above(1.0),
+            quantity=f"decode rate over {name}",
+            subject=f"{engine_name}@{shape.batch_size}",
+            applies="eager mode, to see whether it is why vLLM loses",
+            faults=found.faults,
+            extra={"cuda_graphs": False},
+        )
+    rows.keep(found.runs[engine_name], claim="C50")
+
+
+@pytest.mark.claim("C10")
+@pytest.mark.claim("C12")
+@pytest.mark.devices("cuda")
+def test_a_model_split_over_gpus_stays_below_their_ceilings_and_above_one_gpu(
+    measure, judge, rows, ceilings, experiment_options, loaded, vllm_engines
+):
+    """Section 8: N GPUs read N shares at once, so the ceiling is N times that of one.
+
+    Each GPU reads its share of the weights in a step. Refuted above N ceilings (C10), or
+    if the 8B shape at batch 1 is not faster than on one GPU: then it is no rung at all (C12).
+    """
+    from engines.vllm_plan import VLLMNotAvailable
+
+    gpus = experiment_options.tensor_parallel
+    if gpus == 1:
+        pytest.skip("one GPU: give --tensor-parallel N to split the model over N")
+    subject, shape = f"vllm tp:{gpus}@1", measure.shape()
+    most = {"batch_size": 1, "max_tokens": shape.max_tokens}
+    try:
+        arms = {"vllm": (vllm_engines.get(**most), shape)}
+        arms[f"vllm tp:{gpus}"] = vllm_engines.get(**most, tensor_parallel=gpus), shape
+    except VLLMNotAvailable as reason:
+        judge.not_applicable(str(reason), quantity="decode rate", subject=subject)
+        return
+    found = measure.compare_shaped(arms)
+    for run in found.runs.values():
+        stays_below_its_ceiling(judge, run, ceilings)
+        rows.keep(run, claim="C10")
+    small = loaded.shape.num_parameters * 2 < SMALL
+    judge(
+        found.speed_ratio(f"vllm tp:{gpus}", "vllm"),
+        above(1.0),
+        quantity=f"decode rate of {gpus} GPUs over one",
+        subject=subject,
+        claim="C12",
+        applies="claimed for the 8B shape: less weight saves less than the exchange costs"
+        if small
+        else None,
+        faults=found.faults,
+    )
+
+
+MISSING = {"missing": "vLLM is not installed"}
+
+
+def judge_what_is_left(judge, left, reason):
+    """C49: the run ends well, nothing but vLLM is missing from it, and it says why."""
+    facts = {
+        "exit status 0": left["exit"] == 0,
+        "all three tests passed": left["passed"] == 3,
+        "the reason is recorded": reason in left["reason"],
+        "the other engines have their rows": left["engines"] == {"naive"},
+    }
+    for quantity, holds in facts.items():
+        judge.exact(holds, 1, quantity=quantity, unit="1", subject="a run without vLLM")
+
+
+@pytest.mark.claim("C49")
+@pytest.mark.parametrize(
+    "fault", ["missing", "no kernel image is available", "CUDA out of memory"],
+    ids=["vllm:missing", "vllm:fails", "vllm:memory"],
+)  # fmt: skip
+def test_without_vllm_every_other_result_is_complete(fault, judge, pytester, monkeypatch):
+    """Section 8: an ImportError, a failing start and a full GPU, each in a run of its own."""
+    pytest.importorskip("torch", reason="needs torch")
+    left = what_is_left(pytester, monkeypatch, fault)
+    judge_what_is_left(judge, left, MISSING.get(fault, f"failed at start: RuntimeError: {fault}"))
