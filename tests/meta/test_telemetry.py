@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import time
 from types import SimpleNamespace
 
 import pytest
 
-from fixtures.telemetry import PERIOD_S, POWER_CAP, Sample, Telemetry, gate, nvml_source
-from tests.meta.scripted import scripted_measure, scripted_source
+from fixtures.telemetry import PERIOD_S, POWER_CAP, Sample, Telemetry, foreign, gate, nvml_source
+from reports.verdict import Outcome
+from tests.meta.bench import Bench
+from tests.meta.controls import CONTROLS
+from tests.meta.scripted import ScriptedEngine, scripted_measure, scripted_source
 
 FAST, SLOW = 1_590e6, 1_500e6
 
@@ -144,6 +149,62 @@ def test_nvml_is_read_and_its_absence_is_no_error(monkeypatch):
     sample = nvml_source()()
     assert (sample.sm_clock_hz, sample.power_w, sample.reasons) == (1_590e6, 69.5, 0x04)
     assert sample.other_processes == 1  # of the two one is this, whatever id a container gives it
+
+
+def test_processes_of_this_run_are_not_foreign():
+    """Its own id, and those of what it started: the workers of tensor parallelism."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        assert foreign([os.getpid(), child.pid]) == 0
+        assert foreign([os.getpid(), child.pid, os.getppid()]) == 1
+    finally:
+        child.communicate(b"\n")
+
+
+def test_ids_of_a_host_that_this_process_does_not_know_are_counted(monkeypatch):
+    """As in a container: one is this process, one each is for its workers, the rest are foreign."""
+    strangers = [2**22 + i for i in range(1, 5)]
+    assert foreign(strangers[:1]) == 0
+    assert foreign(strangers) == 3
+    monkeypatch.setattr("fixtures.telemetry.multiprocessing.active_children", lambda: [1, 2])
+    assert foreign(strangers) == 1
+
+
+def gated(monkeypatch, source, claim="C12", engine=ScriptedEngine):
+    """Outcomes of a sound script of this claim on a GPU that reads so."""
+    bench = Bench(monkeypatch, telemetry_source=source)
+    bench.engine_types["compiled"] = engine
+    return {verdict.outcome for verdict in CONTROLS[claim].verdicts(bench, claim)}
+
+
+@pytest.mark.parametrize("claim", ["C12", "C32"])
+@pytest.mark.parametrize(
+    "spoiled",
+    [{"reasons": 0x20}, {"reasons": 0x80}, {"other_processes": 1}],
+    ids=["thermal", "power_brake", "another_process"],
+)
+def test_a_spoiled_gpu_makes_every_timed_verdict_a_fault(claim, spoiled, monkeypatch):
+    """The same script is confirmed on a GPU that nothing disturbs."""
+    spoiled_outcomes = gated(monkeypatch, scripted_source(**spoiled), claim)
+    assert spoiled_outcomes == {Outcome.FAULT}
+    assert Outcome.CONFIRMED in gated(monkeypatch, scripted_source(), claim)
+
+
+def test_clocks_that_drift_between_the_arms_make_the_comparison_a_fault(monkeypatch):
+    """Planted fault: the GPU clocks up whenever the compiled engine has run."""
+    hz = {"now": SLOW}
+
+    class ClocksUp(ScriptedEngine):
+        def run(self, requests, on_token=None):
+            hz["now"] = FAST
+            return super().run(requests, on_token)
+
+    def source():
+        seen, hz["now"] = hz["now"], SLOW
+        return scripted_source(sm_clock_hz=seen)()
+
+    assert gated(monkeypatch, source, engine=ClocksUp) == {Outcome.FAULT}
+    assert gated(monkeypatch, source) == {Outcome.CONFIRMED}
 
 
 FAKE_NVML = SimpleNamespace(
