@@ -142,9 +142,11 @@ class EngineRow:
     def from_json(cls, data: object) -> EngineRow:
         """Read what `to_json` wrote. ValueError names the first field that does not fit."""
         read = Fields(data, "row")
+        batch_size = read.integer("batch_size")
+        # arms of one sweep need names of their own, `continuous batch 4`; a row has its batch size
         return cls(
-            engine=read.filled_text("engine"),
-            batch_size=read.integer("batch_size"),
+            engine=read.filled_text("engine").removesuffix(f" batch {batch_size}"),
+            batch_size=batch_size,
             prompt_tokens=read.integer("prompt_tokens"),
             new_tokens=read.integer("new_tokens"),
             device=read.filled_text("device"),

@@ -51,7 +51,7 @@ def draw(
     )
     step.plot(BATCHES, [s / unit.factor for s in theory], color=MUTED, linestyle="--")
     for engine, look in zip(measured, SERIES, strict=False):
-        _draw_engine(speed, step, [r for r in rows if r.engine == engine], unit.factor, look)
+        _draw_engine(speed, step, _sweep(rows, engine), unit.factor, look)
     for axes in (speed, step):
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
@@ -91,31 +91,39 @@ def _step_s(shape: ModelShape, machine: Machine, batch: int, context: int) -> fl
 
 def _engines(rows: Sequence[EngineRow]) -> list[str]:
     """Engines measured at two batch sizes or more, the ones with most first."""
-    sizes = {row.engine: {r.batch_size for r in rows if r.engine == row.engine} for row in rows}
+    sizes = {row.engine: _sweep(rows, row.engine) for row in rows}
     several = [engine for engine, found in sizes.items() if len(found) >= 2]
     return sorted(several, key=lambda engine: -len(sizes[engine]))[:MOST_ENGINES]
+
+
+def _sweep(rows: Sequence[EngineRow], engine: str) -> list[EngineRow]:
+    """One row per batch size, from the claim that measured the engine at the most of them."""
+    by_claim: dict[str, dict[int, EngineRow]] = {}
+    for row in rows:
+        if row.engine == engine:
+            by_claim.setdefault(row.claim, {})[row.batch_size] = row
+    chosen = max(by_claim.values(), key=len)
+    return [chosen[size] for size in sorted(chosen)]
 
 
 def _draw_engine(
     speed: Axes, step: Axes, rows: Sequence[EngineRow], factor: float, look: dict[str, str]
 ) -> None:
-    by_size = {row.batch_size: row for row in rows}
-    shown = [by_size[size] for size in sorted(by_size)]
     marks = {"color": look["color"], "marker": look["marker"]}
     for axes, values, scale in (
-        (speed, [row.tokens_per_s for row in shown], 1.0),
-        (step, [row.step_s for row in shown], factor),
+        (speed, [row.tokens_per_s for row in rows], 1.0),
+        (step, [row.step_s for row in rows], factor),
     ):
         axes.plot(
-            [row.batch_size for row in shown],
+            [row.batch_size for row in rows],
             [v.centre / scale for v in values],
             linewidth=1,
             color=look["color"],
             linestyle=look["linestyle"],
             marker=look["marker"],
-            label=short(shown[0].engine),
+            label=short(rows[0].engine),
         )
-        for row, value in zip(shown, values, strict=True):
+        for row, value in zip(rows, values, strict=True):
             ends = (None, None) if value.interval is None else value.interval
             low, high = (None if end is None else end / scale for end in ends)
             whiskers(axes, row.batch_size, value.centre / scale, low, high, **marks)
@@ -124,7 +132,7 @@ def _draw_engine(
 def _described(rows: Sequence[EngineRow], engines: Sequence[str]) -> str:
     shown = [
         f"{r.subject} {significant(r.tokens_per_s.centre)} tok/s"
-        for r in rows
-        if r.engine in engines
+        for engine in engines
+        for r in _sweep(rows, engine)
     ]
     return f" Measured: {', '.join(shown)}." if shown else ""

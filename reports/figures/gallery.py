@@ -69,7 +69,7 @@ def run_figures(run: RunFile) -> list[Drawing]:
     """Theory for the run's own model and device, with its points; then what only a run has."""
     shape, machine = run_shape(run), run_machine(run)
     rows = [row for row in run.rows if row.phase == "decode"]
-    found = [_memory(shape, rows)]
+    found = [_memory(shape, machine, rows)]
     if shape is not None and machine is not None:
         found.append(batching.draw(shape, machine, rows, _usual_context(rows)))
     else:
@@ -94,10 +94,20 @@ def ladder_figures(run: RunFile) -> list[Drawing]:
     return [ladder_figure.draw(climbed), ladder_figure.draw(climbed, narrow=True)]
 
 
-def _memory(shape: ModelShape | None, rows: list[EngineRow]) -> Drawing:
+def _memory(shape: ModelShape | None, machine: Machine | None, rows: list[EngineRow]) -> Drawing:
     if shape is None or shape.num_parameters < SMALLEST_TO_FILL_A_CARD:
         return memory.draw(find_shape(CHAPTER_MODEL), CARD)
-    return memory.draw(shape, CARD, rows)
+    return memory.draw(shape, _card(shape, machine), rows)
+
+
+def _card(shape: ModelShape, machine: Machine | None) -> memory.Card:
+    """The chapter's 16 GB, or the run's own card where the weights alone are more than that."""
+    from engines import cost
+
+    weights = cost.weight_bytes(shape)
+    if machine is None or not CARD.memory_bytes <= weights < machine.memory_bytes:
+        return CARD
+    return memory.Card(f"{machine.name}, {machine.memory_bytes / 1e9:.0f} GB", machine.memory_bytes)
 
 
 def _usual_context(rows: list[EngineRow]) -> int:

@@ -43,18 +43,22 @@ class Gaps:
 
 
 def gaps(run: RunFile) -> list[Gaps]:
-    """Gaps of every engine and batch size, each once, in the order of the run."""
+    """Gaps of every engine row, each subject once, in the order of the run."""
     p99 = {
         row.subject: row.itl_p99_s
         for row in run.rows
         if row.itl_p99_s is not None and row.itl_p99_s.interval is not None
     }
+    engines = {row.subject for row in run.rows}
     found: dict[str, Gaps] = {}
     for entry in run.benchmarks:
         info, stats = entry.get("extra_info"), entry.get("stats")
         if not str(entry["fullname"]).endswith("itl") or not isinstance(info, Mapping):
             continue
-        subject = f"{info.get('engine')}@{info.get('batch_size')}"
+        batch_size = info.get("batch_size")
+        subject = f"{str(info.get('engine')).removesuffix(f' batch {batch_size}')}@{batch_size}"
+        if subject not in engines:  # an arm of a control, or of a sweep over something else
+            continue
         known = p99.get(subject)
         if isinstance(stats, Mapping) and (points := _five(stats)):
             found.setdefault(subject, Gaps(subject, *points, known.centre if known else None))

@@ -97,6 +97,8 @@ def _draw_rung(axes: Axes, index: int, rung: Rung, before: float | None) -> None
         ha=_side(axes, speed),
         color=INK,
         fontsize=10,
+        zorder=3,
+        bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 0.8},
     )
 
 

@@ -67,13 +67,13 @@ def draw(
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.legend(loc="lower right")
+    axes.legend(loc="best")
     reached = "; ".join(f"B = {b} fills it at {int(tokens):,} tokens" for b, tokens in crossings)
     return Drawing(
         name="memory",
         title="Memory against context",
         caption=f"Lines: weights plus KV cache. {card.name}: {reached or 'no batch fills it'}."
-        + (" Hollow points: peak measured in this run." if rows else ""),
+        + (" Hollow points: bytes held by engines of this run." if rows else ""),
         alt="Bytes held against context for batch sizes 1, 4 and 16, with the line of "
         f"{card.name}: {reached or 'none crosses it'}.",
         figure=figure,

@@ -15,10 +15,11 @@ NOTHING = "–"
 
 @dataclass(frozen=True)
 class Cell:
-    """`centre` is the value with its unit, `range` the interval or why there is none."""
+    """`centre` is the value with its unit, `range` the interval, `lack` why there is none."""
 
     centre: str
     range: str = ""
+    lack: str = ""
 
 
 def cell(estimate: Estimate | None) -> Cell:
@@ -28,7 +29,7 @@ def cell(estimate: Estimate | None) -> Cell:
     unit = printed_unit(estimate.unit, estimate.centre)
     text = unit.with_label(estimate.centre)
     if estimate.exact or estimate.interval is None:
-        return Cell(text, "" if estimate.exact else f"no interval (n = {estimate.n})")
+        return Cell(text, lack="" if estimate.exact else f"n = {estimate.n}")
     low, high = estimate.interval
     return Cell(text, f"{unit.number(low)} – {unit.number(high)}")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reports.claims import CLAIMS, SECTIONS
-from reports.verdict import Outcome
+from reports.verdict import A_A_CONTROL, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +30,19 @@ KINDS = {
     Outcome.FAULT: "fault",
 }
 UNTESTED = "not tested in this run"
+CONTROL = (
+    "One engine timed against itself shows no difference. Where it does, every timed verdict of "
+    "the run is a measurement fault."
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """The sentence of one verdict in three parts, of which the value is what the eye looks for."""
+
+    start: str
+    value: str
+    rest: str
 
 
 @dataclass(frozen=True)
@@ -41,7 +54,7 @@ class ClaimView:
     word: str
     kind: str
     observation: bool
-    lines: tuple[str, ...]
+    lines: tuple[Line, ...]
 
 
 @dataclass(frozen=True)
@@ -50,6 +63,16 @@ class SectionView:
 
     title: str
     claims: tuple[ClaimView, ...]
+
+    @property
+    def tested(self) -> list[ClaimView]:
+        """Claims with a verdict."""
+        return [claim for claim in self.claims if claim.lines]
+
+    @property
+    def untested(self) -> list[ClaimView]:
+        """Claims that no test of this run has judged."""
+        return [claim for claim in self.claims if not claim.lines]
 
 
 def sections(verdicts: Sequence[Verdict]) -> list[SectionView]:
@@ -68,7 +91,11 @@ def sections(verdicts: Sequence[Verdict]) -> list[SectionView]:
         )
         for letter, (title, _) in SECTIONS.items()
     ]
-    others = tuple(_view(i, "", own) for i, own in by_claim.items() if i not in CLAIMS)
+    others = tuple(
+        _view(claim_id, CONTROL if claim_id == A_A_CONTROL else "", own)
+        for claim_id, own in by_claim.items()
+        if claim_id not in CLAIMS
+    )
     return [*found, SectionView("Controls", others)] if others else found
 
 
@@ -102,9 +129,12 @@ def _view(claim_id: str, statement: str, verdicts: Sequence[Verdict]) -> ClaimVi
     )
 
 
-def _sentence(verdict: Verdict) -> str:
+def _sentence(verdict: Verdict) -> Line:
     """A claim that was left out has no number to print, only its reason."""
     if verdict.estimate is None:
         where = f"{verdict.subject}: " if verdict.subject else ""
-        return f"{where}{verdict.outcome}: {verdict.reason}"
-    return verdict.sentence()
+        return Line(f"{where}{verdict.outcome}: {verdict.reason}", "", "")
+    value, sentence = verdict.value(), verdict.sentence()
+    following = ", claimed" if verdict.estimate.exact else " ("
+    start, found, rest = sentence.partition(f" {value}{following}")
+    return Line(f"{start} ", value, f"{following}{rest}") if found else Line(sentence, "", "")

@@ -33,7 +33,7 @@ def facts(run: RunFile, telemetry: Samples | None) -> list[tuple[str, str]]:
         ("Model", model.get("name")),
         ("Weights", _weights(model)),
         ("Adapter", _adapter(model)),
-        ("Measured", str(experiment.get("started") or "")[:16].replace("T", " ")),
+        ("Measured", _started(experiment)),
         ("Profile", experiment.get("profile")),
         ("SM clock", _clock(telemetry)),
         *(
@@ -42,6 +42,12 @@ def facts(run: RunFile, telemetry: Samples | None) -> list[tuple[str, str]]:
         ),
     ]
     return [(name, str(value)) for name, value in listed if value]
+
+
+def _started(experiment: Mapping[str, Any]) -> str:
+    started = str(experiment.get("started") or "")
+    zone = " UTC" if started.endswith(("+00:00", "Z")) else ""
+    return f"{started[:16].replace('T', ' ')}{zone}"
 
 
 def _cpu(device: Mapping[str, Any]) -> str | None:

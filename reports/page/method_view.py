@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -38,13 +39,20 @@ def _estimates(run: RunFile) -> list[Estimate]:
 def methods(run: RunFile) -> list[Method]:
     """Interval methods of the run, the most frequent first."""
     estimates = _estimates(run)
-    counts = Counter((e.method, e.resampled) for e in estimates)
+    counts = Counter((_family(e), e.resampled) for e in estimates)
     views = []
     for (method, resampled), count in counts.most_common():
-        sizes = [e.n for e in estimates if (e.method, e.resampled) == (method, resampled)]
+        sizes = [e.n for e in estimates if (_family(e), e.resampled) == (method, resampled)]
         low, high = min(sizes), max(sizes)
         views.append(Method(method, resampled, str(low) if low == high else f"{low}–{high}", count))
     return views
+
+
+def _family(estimate: Estimate) -> str:
+    """The method without the sizes of one sample, which its record names as well."""
+    if estimate.interval is None:
+        return f"none: too few for an interval of {estimate.method}"
+    return re.sub(r"(, \d+ values worth \d+ independent ones| over \d+ \w+)$", "", estimate.method)
 
 
 def rules(run: RunFile) -> list[str]:
@@ -84,4 +92,5 @@ def not_passed(run: RunFile) -> list[str]:
 
 
 def _because(test: Mapping[str, Any]) -> str:
-    return f", {test['reason']}" if test.get("reason") else ""
+    reason = str(test.get("reason") or "").removeprefix("Skipped: ")
+    return f", {reason}" if reason else ""

@@ -1,4 +1,4 @@
-"""Answers of two or more engines to one prompt, with the tokens that differ marked.
+"""Answers of two or more engines to one prompt, with what was added and what is missing marked.
 
 Series `side_by_side`, one point per prompt: {"prompt": text, "answers": {variant: text}}; an answer
 may be {"tokens": [text, …]} instead. The first variant is the reference of the others. A plain text
@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,14 +20,34 @@ if TYPE_CHECKING:
 SERIES = "side_by_side"
 LONGEST = 2_000
 """Tokens per answer that are compared and shown."""
+LONGEST_MISSING = 60
+"""Characters of a missing passage that are shown: the reference stands beside it in full."""
+
+
+class Mark(StrEnum):
+    """What a piece of an answer is beside the reference."""
+
+    EQUAL = "equal"
+    ADDED = "added"
+    MISSING = "missing"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One engine's answer in pieces; True marks a piece that differs from the reference."""
+    """One engine's answer in pieces; a missing piece is one that only the reference has."""
 
     engine: str
-    pieces: tuple[tuple[str, bool], ...]
+    pieces: tuple[tuple[str, Mark], ...]
+
+    @property
+    def as_reference(self) -> bool:
+        """True where nothing was added and nothing is missing."""
+        return all(mark is Mark.EQUAL for _, mark in self.pieces)
+
+    @property
+    def text(self) -> str:
+        """What the engine answered."""
+        return "".join(text for text, mark in self.pieces if mark is not Mark.MISSING)
 
 
 @dataclass(frozen=True)
@@ -82,9 +103,18 @@ def _in_word(character: str) -> bool:
     return character.isascii() and character.isalnum()
 
 
-def _pieces(reference: Sequence[str], own: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """Runs of equal and of differing tokens, in order."""
+def _pieces(reference: Sequence[str], own: Sequence[str]) -> Iterator[tuple[str, Mark]]:
+    """Runs of equal, missing and added tokens, in order; what replaces a passage follows it."""
     matcher = SequenceMatcher(None, reference, own, autojunk=False)
-    for kind, _, _, start, end in matcher.get_opcodes():
+    for kind, start, end, own_start, own_end in matcher.get_opcodes():
+        if kind == "equal":
+            yield "".join(own[own_start:own_end]), Mark.EQUAL
+            continue
         if end > start:
-            yield "".join(own[start:end]), kind != "equal"
+            yield _shortened("".join(reference[start:end])), Mark.MISSING
+        if own_end > own_start:
+            yield "".join(own[own_start:own_end]), Mark.ADDED
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST_MISSING else f"{text[: LONGEST_MISSING - 1]}…"
