@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from types import SimpleNamespace
 
 import pytest
 
+from engines import cost
 from engines.gpus import GPUS
+from engines.shape import ModelShape
 from reports.budget import KV_VALUES, WEIGHTS, Question, budget
 from reports.catalogue import known_shapes
+from reports.page.budget_data import budget_data, shape_data
+from reports.page.render import TEMPLATES, render, script_json
+from reports.page.view import BUDGET_FIGURES
 from tests.meta.browser import OpenPage, chromium
 from tests.meta.sample_pages import page_of
 
@@ -78,3 +84,37 @@ def test_the_page_refuses_what_is_no_number_of_tokens(page, value):
 def test_every_kv_format_can_be_chosen(page):
     options = page.ask("() => Array.from(document.getElementById('in-kv').options, (o) => o.value)")
     assert options == list(KV_VALUES)
+
+
+def experts(hidden_size):
+    """A mixture of experts so oddly sized that two tokens read half a value on average."""
+    return ModelShape.from_config({
+        "model_type": "mixtral", "num_hidden_layers": 1, "hidden_size": hidden_size,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4, "intermediate_size": 3,
+        "vocab_size": 64, "num_local_experts": 8, "num_experts_per_tok": 2,
+        "tie_word_embeddings": True, "dtype": "float16",
+    })  # fmt: skip
+
+
+def test_halves_of_a_byte_go_to_the_even_neighbour_as_in_python(page, tmp_path):
+    """2,218.5 bytes are 2,218 and 1,957.5 bytes are 1,958: neither up nor down does both."""
+    shapes = {"down": experts(17), "up": experts(15)}
+    data = budget_data() | {"models": {name: shape_data(one) for name, one in shapes.items()}}
+    (tmp_path / "halves.html").write_text(calculator(data), encoding="utf-8")
+    page.page.goto((tmp_path / "halves.html").as_uri())
+    points = [{"model": name, "gpu": "T4", "weights": "fp8", "kv": "fp8", "context": 1, "batch": 2}
+              for name in shapes]  # fmt: skip
+    weights = [int(answer["step_bytes"]) - int(answer["kv_bytes"])
+               for answer in page.ask(READ_GRID, points)]  # fmt: skip
+    assert weights == [2218, 1958]
+    assert weights == [cost.decode_weight_bytes(one, 1.0, batch_size=2) for one in shapes.values()]
+
+
+def calculator(data):
+    """The calculator alone, with other models than those of the page."""
+    section = render("budget.html", page=SimpleNamespace(budget_figures=BUDGET_FIGURES))
+    script = (TEMPLATES / "budget.js").read_text(encoding="utf-8")
+    return (
+        f'{section}<script type="application/json" id="budget-data">{script_json(data)}</script>'
+        f"<script>{script}</script>"
+    )
