@@ -14,6 +14,8 @@ from reports.bounds import above, below
 from tests.meta.run_without_vllm import what_is_left
 
 BATCHES = (1, 16, 64)
+NEW_TOKENS = 64
+"""On CUDA: long enough for a steady decode, short enough for an eager step of 64 rows."""
 OURS = {"cuda": ("continuous", "continuous_graph"), "cpu": ("continuous",)}
 SMALL = 10_000_000_000
 """Bytes of weights below which splitting them saves less than the exchange between GPUs costs."""
@@ -27,9 +29,13 @@ def vllm_engines(loaded, clock):
     shelf.close()
 
 
-def hand_written(measure, batch, names):
+def shape_of(measure, device, batch=1):
+    """Sizes of one round."""
+    return measure.shape(batch, **({"new_tokens": NEW_TOKENS} if device == "cuda" else {}))
+
+
+def hand_written(measure, shape, names):
     """Arms of a comparison, compiled before vLLM changes how torch compiles."""
-    shape = measure.shape(batch)
     return {name: (measure.engine(name, shape), shape) for name in names}
 
 
@@ -48,14 +54,17 @@ def test_vllm_beats_the_hand_written_scheduler_at_high_concurrency(
     batches = BATCHES if device == "cuda" else sizes.peer_batch_sizes
     try:
         vllm_engines.require_installed()
-        ours = {batch: hand_written(measure, batch, OURS[device]) for batch in batches}
-        theirs = vllm_engines.get(batch_size=max(batches), max_tokens=measure.shape().max_tokens)
+        shapes = {batch: shape_of(measure, device, batch) for batch in batches}
+        ours = {batch: hand_written(measure, shapes[batch], OURS[device]) for batch in batches}
+        theirs = vllm_engines.get(
+            batch_size=max(batches), max_tokens=shape_of(measure, device).max_tokens
+        )
     except VLLMNotAvailable as reason:
         judge.not_applicable(str(reason), quantity="decode rate over ours", subject=engine_name)
         return
     points = []
     for batch in batches:
-        arms = ours[batch] | {engine_name: (theirs.with_rows(batch), measure.shape(batch))}
+        arms = ours[batch] | {engine_name: (theirs.with_rows(batch), shapes[batch])}
         found = measure.compare_shaped(arms)
         for name in OURS[device]:
             judge(
@@ -107,18 +116,20 @@ def stays_below_its_ceiling(judge, run, ceilings):
 @pytest.mark.claim("C50")
 @pytest.mark.devices("cuda")
 @pytest.mark.parametrize("engine_name", ["vllm_eager"], ids="engine:{}".format)
-def test_what_cuda_graphs_are_worth_to_vllm(engine_name, measure, judge, rows, vllm_engines):
+def test_what_cuda_graphs_are_worth_to_vllm(
+    engine_name, measure, judge, rows, device, vllm_engines
+):
     """Section 7.2: if vLLM loses, is eager mode why? Both modes at the largest batch.
 
     An observation: eager vLLM pays Python and launches in every step as the eager scheduler does.
     """
     from engines.vllm_plan import VLLMNotAvailable
 
-    most = {"batch_size": max(BATCHES), "max_tokens": measure.shape().max_tokens}
-    shape = measure.shape(max(BATCHES))
+    shape = shape_of(measure, device, max(BATCHES))
+    most = {"batch_size": shape.batch_size, "max_tokens": shape.max_tokens}
     try:
         vllm_engines.require_installed()
-        arms = hand_written(measure, shape.batch_size, ["continuous"])
+        arms = hand_written(measure, shape, ["continuous"])
         arms["vllm"] = vllm_engines.get(**most), shape
         arms[engine_name] = vllm_engines.get(**most, eager=True), shape
     except VLLMNotAvailable as reason:
@@ -142,7 +153,7 @@ def test_what_cuda_graphs_are_worth_to_vllm(engine_name, measure, judge, rows, v
 @pytest.mark.claim("C12")
 @pytest.mark.devices("cuda")
 def test_a_model_split_over_gpus_stays_below_their_ceilings_and_above_one_gpu(
-    measure, judge, rows, ceilings, experiment_options, loaded, vllm_engines
+    measure, judge, rows, ceilings, device, experiment_options, loaded, vllm_engines
 ):
     """Section 8: N GPUs read N shares at once, so the ceiling is N times that of one.
 
@@ -154,7 +165,7 @@ def test_a_model_split_over_gpus_stays_below_their_ceilings_and_above_one_gpu(
     gpus = experiment_options.tensor_parallel
     if gpus == 1:
         pytest.skip("one GPU: give --tensor-parallel N to split the model over N")
-    subject, shape = f"vllm tp:{gpus}@1", measure.shape()
+    subject, shape = f"vllm tp:{gpus}@1", shape_of(measure, device)
     most = {"batch_size": 1, "max_tokens": shape.max_tokens}
     try:
         arms = {"vllm": (vllm_engines.get(**most), shape)}
