@@ -1,0 +1,48 @@
+"""The committed runs: every tool still reads them, and the reports of them are quick."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BASELINES = sorted(Path("reports/baselines").resolve().glob("*.json"))
+LONGEST_RUN = max(BASELINES, key=lambda path: path.stat().st_size)
+PROBE = (
+    "import sys; from reports.__main__ import main; status = main(sys.argv[1:]); "
+    "assert 'torch' not in sys.modules, 'torch was imported'; sys.exit(status)"
+)
+"""The command line of the reports, failing where something has imported torch."""
+
+
+def processor_s(*arguments):
+    """Processor time [s] of one process from its start to its end, imports included."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-c", PROBE, *map(str, arguments)]
+    subprocess.run(command, check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+@pytest.mark.parametrize("path", BASELINES, ids=lambda path: path.stem)
+def test_pytest_benchmark_compare_reads_the_file(path, tmp_path):
+    command = [sys.executable, "-m", "pytest_benchmark", "compare", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "naive" in done.stdout
+
+
+@pytest.mark.parametrize("path", BASELINES, ids=lambda path: path.stem)
+def test_a_summary_takes_half_a_second_without_torch(path):
+    assert processor_s("summary", path) < 0.5
+
+
+def test_a_diff_takes_three_seconds_without_torch():
+    assert processor_s("diff", LONGEST_RUN, LONGEST_RUN) < 3
+
+
+def test_the_page_of_a_full_run_takes_ten_seconds_without_torch(tmp_path):
+    assert processor_s("html", LONGEST_RUN, "-o", tmp_path / "report.html") < 10
