@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 
 from engines.attention import using_attention
+from engines.layerwise import LayerwiseStep, decoder_layers
 from engines.precision import settings_here
 from engines.quiet import inductor_notices_ignored
 
 if TYPE_CHECKING:
+    from engines.decode_state import DecodeState
     from engines.models import LoadedModel
 
+CompiledUnit = Literal["layer", "step"]
 StepKind = Literal["eager", "graph", "compiled", "compiled_graph"]
 Step = Callable[[], None]
 WARM_UP_STEPS = 3
@@ -38,37 +41,61 @@ def check_kind(kind: str, device: str) -> None:
         )
 
 
-def build_step(kind: StepKind, step: Step, loaded: LoadedModel, **compiler: Any) -> Step:
-    """The same step, faster to launch; `compiler` holds what `compiled` takes.
+def uncompiled_step(loaded: LoadedModel) -> StepKind:
+    """The fastest step that is ready at once: a graph of the library's own kernels where it can be.
+
+    Launching them from Python hides what batching does: every batch size then takes equally long.
+    LLM.int8() asks the host about outliers in every layer, so quantized models stay eager.
+    """
+    quantized = getattr(loaded.model, "is_quantized", False)
+    return "graph" if loaded.device == "cuda" and not quantized else "eager"
+
+
+def build_step(kind: StepKind, state: DecodeState, loaded: LoadedModel, **compiler: Any) -> Step:
+    """`state.decode_one_token`, faster to launch; `compiler` holds what `compiled` takes.
 
     While being built the step runs a few times, so all rows must be idle.
     """
     check_kind(kind, loaded.device)
+    step: Step = state.decode_one_token
     with torch._dynamo.config.patch(recompile_limit=RECOMPILE_LIMIT), inductor_notices_ignored():
         if kind.startswith("compiled"):
-            step = compiled(step, loaded, **compiler)
+            step = compiled(state, loaded, **compiler)
             step()
         return captured(step) if kind.endswith("graph") else step
 
 
 def compiled(
-    step: Step,
+    state: DecodeState,
     loaded: LoadedModel,
     *,
     backend: str = "inductor",
     options: Mapping[str, Any] | None = None,
     attention: str | None = None,
+    unit: CompiledUnit = "layer",
 ) -> Step:
-    """The step as one fused program, built when it first runs; defaults are the device's best."""
+    """The step as fused programs, built when it first runs; defaults are the device's best.
+
+    `unit` is what the compiler is given at once: one layer for all layers, or the whole step, which
+    takes it many times longer and is also what is done with a model whose layers are not found.
+    """
     settings = settings_here(loaded.device)
-    chosen: dict[str, Any] = dict(settings.compile_options if options is None else options)
-    fused = torch.compile(
-        step,
-        backend=backend,
-        fullgraph=True,
-        dynamic=False,
-        options=chosen if backend == "inductor" else None,
-    )
+    alone = state.tokens.numel() == 1
+    best = settings.compile_options if alone else settings.batched_compile_options
+    chosen: dict[str, Any] = dict(best if options is None else options)
+
+    def fuse(function: Callable[..., Any]) -> Callable[..., Any]:
+        fused: Callable[..., Any] = torch.compile(
+            function,
+            backend=backend,
+            fullgraph=True,
+            dynamic=False,
+            options=chosen if backend == "inductor" else None,
+        )
+        return fused
+
+    by_layer = unit == "layer" and decoder_layers(loaded.model) is not None
+    fused = LayerwiseStep(state, fuse) if by_layer else fuse(state.decode_one_token)
 
     def run() -> None:
         with using_attention(loaded.model, attention or settings.decode_attention):

@@ -19,11 +19,11 @@ from engines.static_kv import StaticKV
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from engines.captured_step import StepKind
+    from engines.captured_step import CompiledUnit, StepKind
 
 
 class Compiled(StaticKV):
-    """`backend`, `options` and `attention` are the compiler's; the defaults are the device's best.
+    """`backend` … `unit` are those of `captured_step.compiled`; the defaults are the device's best.
 
     A backend such as `aot_eager` generates no code: slower steps, but ready in a tenth of the time.
     """
@@ -36,11 +36,17 @@ class Compiled(StaticKV):
         backend: str = "inductor",
         options: Mapping[str, Any] | None = None,
         attention: str | None = None,
+        unit: CompiledUnit = "layer",
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._compiler = {"backend": backend, "options": options, "attention": attention}
+        self._compiler: dict[str, Any] = {
+            "backend": backend,
+            "options": options,
+            "attention": attention,
+            "unit": unit,
+        }
 
     def _build_step(self) -> Callable[[], None]:
         kind: StepKind = "compiled_graph" if self.loaded.device == "cuda" else "compiled"
-        return build_step(kind, self.state.decode_one_token, self.loaded, **self._compiler)
+        return build_step(kind, self.state, self.loaded, **self._compiler)

@@ -3,8 +3,8 @@
 The chapter's card is a T4 (sm_75): no native bfloat16, although torch answers that it is supported
 because it can emulate it; no flash attention, and grouped-query SDPA falls back to the slow MATH
 kernel there, so keys and values are expanded first; Triton has no fp16 `tl.dot`; autotuned GEMM
-templates want 68 multiprocessors and a T4 has 40. `choose` is pure: tests call it with devices
-that are not there.
+templates want 68 multiprocessors and a T4 has 40. Compiled decode steps attend by plain reductions,
+which any of them can do. `choose` is pure: tests call it with devices that are not there.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ class Settings:
     triton_fp16_dot: bool
     decode_attention: Literal["sdpa", "sdpa_expanded", "reductions"]
     compile_options: tuple[tuple[str, bool], ...]
+    batched_compile_options: tuple[tuple[str, bool], ...]
+    """The same for a step of several rows, whose products are no longer matrix times vector."""
     vllm_dtype: Literal["half"] | None
     vllm_backend: Literal["FLASH_ATTN", "TRITON_ATTN"] | None
     memory_bytes: int
@@ -74,8 +76,9 @@ def choose(
         attention="sdpa" if flash else "sdpa_expanded",
         flash_attention=flash,
         triton_fp16_dot=capability >= TRITON_FP16_DOT_NEEDS,
-        decode_attention="sdpa" if flash else "sdpa_expanded",
+        decode_attention="reductions",
         compile_options=_compile_options(autotune),
+        batched_compile_options=(("max_autotune", True),) if autotune else (),
         vllm_dtype="half" if capability >= VLLM_NEEDS else None,
         vllm_backend=_vllm_backend(capability),
         memory_bytes=memory_bytes,
@@ -99,6 +102,7 @@ def _on_cpu(memory_bytes: int) -> Settings:
         triton_fp16_dot=False,
         decode_attention="sdpa",
         compile_options=CPU_OPTIONS,
+        batched_compile_options=CPU_OPTIONS,
         vllm_dtype=None,
         vllm_backend=None,
         memory_bytes=memory_bytes,
@@ -106,7 +110,11 @@ def _on_cpu(memory_bytes: int) -> Settings:
 
 
 def _compile_options(autotuned_gemm: bool) -> tuple[tuple[str, bool], ...]:
-    """Without one of these a product with a single row is left to a general GEMM kernel."""
+    """For one row: without one of these its products are left to a general GEMM kernel.
+
+    With several rows the products are templates that `max_autotune` picks, and coordinate descent
+    would only try, one compilation after the other, what the other kernels hardly gain from.
+    """
     tuned = (("coordinate_descent_tuning", True),)
     return (("max_autotune", True), *tuned) if autotuned_gemm else tuned
 

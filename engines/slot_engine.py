@@ -10,6 +10,7 @@ from collections import defaultdict, deque
 from typing import TYPE_CHECKING
 
 from engines.answer import Answer, rejected, too_long, warm_up_request
+from engines.captured_step import uncompiled_step
 from engines.engine import Memory, OnToken, RequestRejected, WarmUp
 from engines.held_bytes import held_bytes, step_bytes
 from engines.slots import Counters, Slots
@@ -38,14 +39,18 @@ class SlotEngine:
         batch_size: int,
         max_tokens: int,
         clock: Clock,
-        step: StepKind = "eager",
+        step: StepKind | None = None,
         kv_budget_bytes: int | None = None,
     ) -> None:
         self.loaded = loaded
         self.batch_size = batch_size
         self.clock = clock
         self.slots = Slots(
-            loaded, batch_size, max_tokens, step=step, kv_budget_bytes=kv_budget_bytes
+            loaded,
+            batch_size,
+            max_tokens,
+            step=step or uncompiled_step(loaded),
+            kv_budget_bytes=kv_budget_bytes,
         )
         self.on_token: OnToken | None = None
         self.due: deque[Request] = deque()

@@ -106,7 +106,7 @@ class Slots:
         Building runs the step on idle rows, so it comes before the first request takes a slot.
         """
         if self._step is None:
-            self._step = build_step(self.step_kind, self.state.decode_one_token, self.loaded)
+            self._step = build_step(self.step_kind, self.state, self.loaded)
         return self._step
 
     def allocated_bytes(self) -> int:

@@ -16,7 +16,8 @@ def test_a_t4_gets_fp16_and_expanded_sdpa_and_half_in_vllm():
 
     settings = choose(*T4)
     assert settings.dtype == "float16"
-    assert settings.attention == settings.decode_attention == "sdpa_expanded"
+    assert settings.attention == "sdpa_expanded"
+    assert settings.decode_attention == "reductions"
     assert settings.vllm_dtype == "half"
     assert settings.vllm_backend != "FLASH_ATTN"
     assert not settings.native_bf16
@@ -52,11 +53,11 @@ def test_a_single_row_is_always_fused_and_gemms_are_tuned_where_torch_would(capa
     """Without 68 multiprocessors torch does not tune matrix products; a T4 has 40."""
     from engines.precision import choose
 
-    small, large = (dict(choose(capability, 16 * 10**9, n).compile_options) for n in (40, 68))
-    assert small["coordinate_descent_tuning"]
-    assert large["coordinate_descent_tuning"]
-    assert "max_autotune" not in small
-    assert large["max_autotune"]
+    small, large = (choose(capability, 16 * 10**9, n) for n in (40, 68))
+    assert dict(small.compile_options) == {"coordinate_descent_tuning": True}
+    assert dict(large.compile_options) == {"coordinate_descent_tuning": True, "max_autotune": True}
+    assert dict(small.batched_compile_options) == {}
+    assert dict(large.batched_compile_options) == {"max_autotune": True}
 
 
 def test_a_cpu_computes_in_float32_and_skips_the_compilers_trial_builds():
@@ -74,7 +75,8 @@ def test_every_compile_option_is_one_that_the_compiler_has():
     from engines.precision import choose
 
     for capability in (*CAPABILITIES, None):
-        options = dict(choose(capability, 16 * 10**9).compile_options)
+        settings = choose(capability, 16 * 10**9)
+        options = dict(settings.compile_options + settings.batched_compile_options)
         assert options.keys() <= set(torch._inductor.list_options())
 
 
