@@ -5,12 +5,14 @@ then, seeing it change, again for shapes that are marked dynamic, which rules ou
 and the kernels tuned for one shape. A preallocated cache never changes its shape.
 
 The compiler's front end is what decides this, so nothing is generated here: a backend that only
-counts the graphs it is given makes the question cheap on any device.
+counts the graphs it is given makes the question cheap on any device. And all decoder layers are one
+program with other weights, so the step runs over the model's first two.
 """
 
 from __future__ import annotations
 
 import itertools
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -20,12 +22,15 @@ from transformers.cache_utils import DynamicCache
 
 from engines.cache import cache_argument
 from engines.decode_state import DecodeState
+from engines.layerwise import decoder_layers, running_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from transformers import PreTrainedModel
 
+LAYERS = 2
 _numbers = itertools.count()
 
 
@@ -54,7 +59,7 @@ def count_growing(model: PreTrainedModel, tokens: int = 64) -> CompileCount:
         logits = model(input_ids=token, use_cache=True, **{name: cache}).logits
         token.copy_(logits[:, -1:].argmax(dim=-1))
 
-    with torch.no_grad():
+    with torch.no_grad(), _over_first_layers(model):
         step()  # the prompt, of one token, is not compiled
         return _count(step, tokens)
 
@@ -65,7 +70,13 @@ def count_static(model: PreTrainedModel, tokens: int = 64) -> CompileCount:
     with torch.no_grad():
         state.allocate()
         state.prefill(state.tokens[:, None], [0])
+    with torch.no_grad(), _over_first_layers(model):
         return _count(lambda: state.decode_one_token(), tokens)
+
+
+def _over_first_layers(model: PreTrainedModel) -> AbstractContextManager[None]:
+    layers = decoder_layers(model)
+    return nullcontext() if layers is None else running_over(model, layers[:LAYERS])
 
 
 def _count(step: Callable[[], None], tokens: int) -> CompileCount:
