@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from engines.records import Completion, Request
 
 PAGE_TOKENS = 256
+PACKED_TOKENS = 1024
 
 
 class GenerateBatch:
@@ -78,7 +79,8 @@ class GenerateBatch:
             continuous_batching_config=ContinuousBatchingConfig(
                 # One page more per row than its longest request, so that nobody is evicted.
                 num_blocks=self.batch_size * (pages + 1),
-                max_batch_tokens=self.max_tokens + self.batch_size,
+                # Several prompts share a forward, which in eager steps takes as long as one of them.
+                max_batch_tokens=max(self.max_tokens, PACKED_TOKENS) + self.batch_size,
                 allow_block_sharing=False,
             ),
             block=True,

@@ -36,7 +36,7 @@ def test_batching_raises_throughput_and_each_users_latency(
     for batch in sizes.batch_sizes:
         shape = Shape(batch, sizes.prompt_tokens, new_tokens)
         arms[f"continuous batch {batch}"] = (measure.engine("continuous", shape), shape)
-    found = measure.compare_shaped(arms)
+    found = measure.compare_shaped(arms, rounds=sizes.costly_rounds)
     for (small, small_run), (large, large_run) in pairwise(found.runs.items()):
         growth = large_run.shape.batch_size / small_run.shape.batch_size
         subject = f"continuous@{large_run.shape.batch_size}"
@@ -158,7 +158,8 @@ def test_other_ways_of_batching_are_measured_beside_it(measure, judge, sizes, ro
     for batch in sizes.peer_batch_sizes:
         shape = measure.shape(batch)
         found = measure.compare_shaped(
-            {name: (measure.engine(name, shape), shape) for name in PEERS}
+            {name: (measure.engine(name, shape), shape) for name in PEERS},
+            rounds=sizes.costly_rounds,
         )
         # generate_batch starts and stops a thread in every round, which its token times leave out.
         faults = [f for name in PEERS[:2] for f in found.runs[name].faults]
@@ -194,8 +195,9 @@ def test_other_ways_of_batching_are_measured_beside_it(measure, judge, sizes, ro
 def test_it_wastes_fewer_slots_than_static_batching(measure, judge, sizes, record_series):
     """Section 4: outputs of mixed length; utilisation and makespan are both better."""
     rng = np.random.default_rng(36)
-    lengths = [int(n) for n in rng.integers(2, sizes.new_tokens + 1, size=sizes.requests_mixed)]
-    shape = measure.shape(sizes.batch)
+    longest = sizes.mixed_new_tokens
+    lengths = [int(n) for n in rng.integers(2, longest + 1, size=sizes.requests_mixed)]
+    shape = measure.shape(sizes.batch, new_tokens=longest)
     utilisation: dict[str, float] = {}
 
     def arm(name: str):
@@ -221,7 +223,7 @@ def test_it_wastes_fewer_slots_than_static_batching(measure, judge, sizes, recor
         return makespan
 
     names = ("continuous", "static_batch")
-    found = measure.compare({name: arm(name) for name in names})
+    found = measure.compare({name: arm(name) for name in names}, rounds=sizes.costly_rounds)
     judge(
         found.ratio("static_batch", "continuous"),
         above(1.0),

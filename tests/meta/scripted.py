@@ -157,6 +157,9 @@ class ScriptedShelf:
     def get(self, name: str, *, batch_size: int = 1, max_tokens: int) -> ScriptedEngine:
         return self.make(name, batch_size, max_tokens)
 
+    def warm(self, engine: ScriptedEngine, prompt_tokens: int, new_tokens: int) -> WarmUp:
+        return engine.warm_up(prompt_tokens, new_tokens)
+
     def licence(self, engine: ScriptedEngine, _: int) -> Licence:
         text = "tokens equal" if self.granted else "3 of 16 tokens differ"
         return Licence(engine.name, engine.batch_size, self.granted, 16, 0, 0.0, 0.0, text)
