@@ -58,6 +58,22 @@ def test_batch_1_decode_stays_below_the_ceiling(
     rows.keep(run, claim="C10")
 
 
+@pytest.mark.claim("C10")
+@pytest.mark.devices("cuda")
+def test_batched_decode_stays_below_the_ceiling_of_its_batch(measure, judge, ceilings, rows, sizes):
+    """Section 7.3: the aggregate of the captured scheduler against the bytes of its own step."""
+    run = measure.decode("continuous_graph", batch_size=sizes.batch)
+    per_token = run.bytes_per_step / run.shape.batch_size
+    judge(
+        run.tokens_per_s,
+        below(ceilings.hard_bytes_per_s / per_token),
+        quantity="aggregate decode rate",
+        subject=run.subject,
+        faults=[*run.faults, *ceilings.above_datasheet(run.tokens_per_s.centre, per_token)],
+    )
+    rows.keep(run, claim="C10")
+
+
 @pytest.mark.claim("C09")
 def test_at_batch_1_the_arithmetic_units_idle(measure, judge, device, loaded):
     """Sections 3.2 and 8: at the ceiling a T4 uses 0.488 % of its arithmetic rate, MFU less.

@@ -60,22 +60,26 @@ def test_merged_and_unmerged_agree_but_are_not_the_same_arithmetic(dtype, device
 
 
 @pytest.mark.claim("C40")
-def test_merging_removes_the_adapters_cost(states, measure, judge):
-    """Stage 1: merged within ±3 % of the base, unmerged slower, all three interleaved."""
+def test_merging_removes_the_adapters_cost(states, measure, judge, device):
+    """Stage 1: merged within ±3 % of the base, unmerged slower, all three interleaved.
+
+    On CUDA the steps are replayed as graphs: launched one by one they vary by more than the 3 %.
+    """
     shape = measure.shape()
-    found = measure.compare_built(states.engines(measure.clock, shape.max_tokens), shape)
+    name = "continuous" if device == "cuda" else "naive"
+    found = measure.compare_built(states.engines(name, measure.clock, shape.max_tokens), shape)
     judge(
         found.ratio("merged", "base"),
         within(1 - SAME, 1 + SAME),
         quantity="step time, merged over base",
-        subject="naive@1",
+        subject=f"{name}@1",
         faults=found.faults,
     )
     judge(
         found.ratio("unmerged", "base"),
         above(1.0),
         quantity="step time, unmerged over base",
-        subject="naive@1",
+        subject=f"{name}@1",
         faults=found.faults,
     )
 
