@@ -37,13 +37,17 @@ class NothingInCommonError(ValueError):
 
 @dataclass(frozen=True)
 class BenchmarkChange:
-    """One benchmark on both sides. `label` is short where it can be: `static_kv@1 decode`."""
+    """One benchmark on both sides. `label` is short where it can be: `static_kv@1 decode`.
+
+    `detectable` is the smallest change, as a share, that these runs find four times in five.
+    """
 
     fullname: str
     label: str
     contrast: Contrast
     change: Change
     seconds: tuple[float, float]
+    detectable: float | None = None
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,7 @@ def compare(
     if paired and not complete:
         raise ValueError("--paired needs every common benchmark in every run; some lack one")
     found = contrasts(pairs, run_spread=spread, paired=paired)
+    itself = _run_ids(before) == _run_ids(after)
     names = labels(before, common)
     return Comparison(
         names=(_side_name(before), _side_name(after)),
@@ -114,7 +119,14 @@ def compare(
         unlike=_unlike(before, after),
         verdicts=verdict_changes(before, after),
         benchmarks=tuple(
-            BenchmarkChange(name, names[name], one, one.change(margin), _seconds(pair))
+            BenchmarkChange(
+                name,
+                names[name],
+                one,
+                Change.SAME if itself and one.log_ratio == 0 else one.change(margin),
+                _seconds(pair),
+                one.detectable(margin),
+            )
             for name, one, pair in zip(common, found, pairs, strict=True)
         ),
         quality=quality_changes(before, after),
@@ -161,10 +173,13 @@ def _profile(run: RunFile) -> Any:
 
 def _notes(before: Sequence[RunFile], after: Sequence[RunFile]) -> tuple[str, ...]:
     notes = [warning for run in (*before, *after) for warning in run.warnings]
-    ids = [{run.experiment["run_id"] for run in side} for side in (before, after)]
-    if ids[0] & ids[1]:
+    if set(_run_ids(before)) & set(_run_ids(after)):
         notes.append("the same run is on both sides")
     return tuple(notes)
+
+
+def _run_ids(runs: Sequence[RunFile]) -> list[str]:
+    return sorted(str(run.experiment["run_id"]) for run in runs)
 
 
 def _no_overlap(sides: tuple[Mapping[str, Any], Mapping[str, Any]]) -> str:

@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from reports.typical_variance import typical_variance
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CONFIDENCE = 0.95
+POWER = 0.8
 FEWEST_TO_POOL = 5
 
 
@@ -53,6 +56,7 @@ class Contrast:
     log_interval_error: float | None
     p_value: float | None = None
     adjusted_p: float | None = None
+    family: int = 1
 
     @property
     def ratio(self) -> float:
@@ -64,8 +68,19 @@ class Contrast:
         """95 % interval of the ratio; None where nothing tells how much it varies."""
         if self.log_interval_error is None:
             return None
-        half = _t_quantile(self.df) * self.log_interval_error
+        half = _t_quantile(self.df, (1 + CONFIDENCE) / 2) * self.log_interval_error
         return math.exp(self.log_ratio - half), math.exp(self.log_ratio + half)
+
+    def detectable(self, margin: float, alpha: float = 0.05) -> float | None:
+        """Smallest change, as a share, that these runs would call a change four times in five.
+
+        It has to stand out after the correction over the whole family, and from the margin.
+        """
+        if self.log_error is None:
+            return None
+        certain = _t_quantile(self.df, 1 - alpha / (2 * self.family)) * self.log_error
+        usual = _t_quantile(self.df, POWER) * self.log_error
+        return math.expm1(max(certain, math.log1p(margin)) + usual)
 
     def change(self, margin: float, alpha: float = 0.05) -> Change:
         """The word: a difference counts if it survives the correction *and* exceeds the margin."""
@@ -74,7 +89,7 @@ class Contrast:
         edge = math.log1p(margin)
         if self.adjusted_p < alpha and abs(self.log_ratio) > edge:
             return Change.FASTER if self.log_ratio > 0 else Change.SLOWER
-        half = _t_quantile(self.df) * (self.log_interval_error or 0.0)
+        half = _t_quantile(self.df, (1 + CONFIDENCE) / 2) * (self.log_interval_error or 0.0)
         inside = abs(self.log_ratio) + half <= edge
         return Change.SAME if inside else Change.UNDECIDED
 
@@ -94,8 +109,9 @@ def contrasts(
     moderated = _moderate(raw)
     p_values = [_p_value(one) for one in moderated]
     adjusted = holm_adjusted(p_values)
+    family = max(1, sum(p is not None for p in p_values))
     return [
-        replace(one, p_value=p, adjusted_p=q)
+        replace(one, p_value=p, adjusted_p=q, family=family)
         for one, p, q in zip(moderated, p_values, adjusted, strict=True)
     ]
 
@@ -151,36 +167,11 @@ def _moderate(raw: Sequence[Contrast]) -> list[Contrast]:
             continue
         squares = np.array([(raw[i].log_error or 0.0) ** 2 for i in group])
         df = design[1]
-        prior, weight = _prior(squares, df)
+        prior, weight = typical_variance(squares, df)
         errors = np.sqrt((df * squares + weight * prior) / (df + weight))
         for i, error in zip(group, errors.tolist(), strict=True):
             result[i] = replace(raw[i], log_error=error, log_interval_error=error, df=df + weight)
     return result
-
-
-def _prior(variances: np.ndarray, df: float) -> tuple[float, float]:
-    """Typical variance and its weight in degrees of freedom, by the moments of log variances."""
-    from scipy.special import digamma, polygamma
-
-    logs = np.log(variances) - digamma(df / 2) + math.log(df / 2)
-    scatter = float(logs.var(ddof=1)) - float(polygamma(1, df / 2))
-    weight = df if scatter <= 0 else min(df, 2 * _inverse_trigamma(scatter))
-    centre = float(logs.mean()) + float(digamma(weight / 2)) - math.log(weight / 2)
-    return math.exp(centre), weight
-
-
-def _inverse_trigamma(value: float) -> float:
-    """Where trigamma takes this value: Newton's method on its nearly linear reciprocal."""
-    from scipy.special import polygamma
-
-    x = 0.5 + 1 / value
-    for _ in range(50):
-        trigamma = float(polygamma(1, x))
-        step = trigamma * (1 - trigamma / value) / float(polygamma(2, x))
-        x += step
-        if abs(step) < 1e-8 * x:
-            break
-    return x
 
 
 def _p_value(contrast: Contrast) -> float | None:
@@ -193,7 +184,7 @@ def _p_value(contrast: Contrast) -> float | None:
     return float(2 * stdtr(contrast.df, -abs(contrast.log_ratio) / contrast.log_error))
 
 
-def _t_quantile(df: float) -> float:
+def _t_quantile(df: float, share: float) -> float:
     from scipy.special import stdtrit
 
-    return float(stdtrit(df, (1 + CONFIDENCE) / 2))
+    return float(stdtrit(df, share))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from reports.contrast import Change
 from reports.markdown import cell, table
-from reports.units import printed_unit
+from reports.units import printed_unit, significant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,10 @@ def _plain(parts: Sequence[str]) -> str:
 
 def method(comparison: Comparison) -> str:
     """How the intervals and words came about, in a sentence or two."""
-    margin = f"{comparison.margin:.0%} margin, Holm over {len(comparison.benchmarks)} benchmarks"
+    margin = (
+        f"{comparison.margin:.0%} margin, Holm over {len(comparison.benchmarks)} benchmarks; "
+        "beside an undecided one the change that would be found four times in five"
+    )
     if comparison.within_run_only:
         return (
             "One run per side: intervals are within-run only. A word assumes that runs differ by "
@@ -59,6 +62,13 @@ def ratio_text(change: BenchmarkChange) -> str:
     interval = change.contrast.interval
     shown = "" if interval is None else f" [{interval[0]:.2f}, {interval[1]:.2f}]"
     return f"{change.contrast.ratio:.2f}x{shown}"
+
+
+def word_text(change: BenchmarkChange) -> str:
+    """`slower`; beside an undecided one the change that would be seen: `undecided (sees 12 %)`."""
+    if change.change is not Change.UNDECIDED or change.detectable is None:
+        return str(change.change)
+    return f"{change.change} (sees {significant(100 * change.detectable, 2)} %)"
 
 
 def seconds_text(change: BenchmarkChange) -> str:
@@ -91,10 +101,11 @@ def quality_text(change: QualityChange) -> str:
 def as_text(comparison: Comparison) -> str:
     """For a terminal."""
     width = max(len(b.label) for b in comparison.benchmarks)
+    words = max(len(word_text(b)) for b in comparison.benchmarks)
     lines = [f"{comparison.names[0]} -> {comparison.names[1]}: {headline(comparison)}", ""]
     lines += _section("changed verdicts", verdict_lines(comparison))
     lines += [
-        f"{b.label:<{width}}  {ratio_text(b):<22} {b.change:<9}  {seconds_text(b)}"
+        f"{b.label:<{width}}  {ratio_text(b):<22} {word_text(b):<{words}}  {seconds_text(b)}"
         for b in sorted_benchmarks(comparison)
     ]
     lines += ["", *_section("quality", [quality_text(q) for q in comparison.quality])]
@@ -122,7 +133,8 @@ def as_markdown(comparison: Comparison) -> str:
     lines = [f"### {names}", "", f"{headline(comparison)}.", ""]
     lines += _bullets("Changed verdicts", verdict_lines(comparison))
     rows = [
-        (b.label, ratio_text(b), b.change, seconds_text(b)) for b in sorted_benchmarks(comparison)
+        (b.label, ratio_text(b), word_text(b), seconds_text(b))
+        for b in sorted_benchmarks(comparison)
     ]
     lines += [table(("benchmark", "speed", "verdict", "time"), rows), ""]
     lines += [*_bullets("Quality", [quality_text(q) for q in comparison.quality])]

@@ -26,7 +26,7 @@ def as_html(comparison: Comparison) -> str:
             b.label,
             diff_render.ratio_text(b),
             diff_render.seconds_text(b),
-            str(b.change),
+            diff_render.word_text(b),
             CHIPS[b.change],
         )
         for b in diff_render.sorted_benchmarks(comparison)

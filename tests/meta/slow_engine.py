@@ -78,25 +78,30 @@ def spin(seconds: float) -> None:
 
 def cuda_wait(seconds: float) -> Callable[[], None]:
     """What keeps the device busy this long, queued, and the host as well."""
-    import torch
-
     per_cycle = sleep_s(CYCLES) / CYCLES
 
     def wait() -> None:
-        torch.cuda._sleep(round(seconds / per_cycle))
+        device_sleep(round(seconds / per_cycle))
         spin(seconds)
 
     return wait
+
+
+def device_sleep(cycles: int) -> None:
+    """Queue a kernel that does nothing for this many cycles of the device."""
+    import torch
+
+    torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
 
 def sleep_s(cycles: int) -> float:
     """Seconds that the device sleeps in this many of its cycles."""
     import torch
 
-    torch.cuda._sleep(cycles)
+    device_sleep(cycles)
     torch.cuda.synchronize()
     started = time.perf_counter()
-    torch.cuda._sleep(cycles)
+    device_sleep(cycles)
     torch.cuda.synchronize()
     return time.perf_counter() - started
 
