@@ -42,7 +42,6 @@ NOT_SCALING = 1.5
 """Throughput of 16 clients over that of one (C46)."""
 HARDLY_BETTER = 1.05
 """Rate of one request in a batch over its rate alone (C37)."""
-CLOSED_CLIENTS = 4
 HIGH = 0.8
 TOO_FEW_GAPS = "too few requests to see a distribution"
 TOO_FEW = "too few requests per run for a p99"
@@ -170,11 +169,12 @@ def test_p99_rises_steeply_before_capacity(bench, judge):
 
 
 @pytest.mark.claim("C44")
-def test_an_open_loop_shows_a_p99_that_a_closed_loop_hides(bench, judge):
+def test_an_open_loop_shows_a_p99_that_a_closed_loop_hides(bench, judge, profile):
     """Section 8: the same requests at the same times, but each client waits for its answer first.
 
-    The closed loop cannot send what it has no client for, so the waiting never shows. Latency runs
-    from the moment at which each loop would have sent: the schedule's, and the client's own.
+    It has just as many clients as keep the server busy, so that it carries the same mean rate, but
+    it cannot send what it has no client for: the waiting never shows. Latency runs from the moment
+    at which each loop would have sent: the schedule's, and the client's own.
     """
     name = bench.servers[0]
     sweep = bench.sweep(name)
@@ -182,25 +182,23 @@ def test_an_open_loop_shows_a_p99_that_a_closed_loop_hides(bench, judge):
         judge.not_applicable(reason, quantity="p99 open over closed", subject=name)
         return
     runs = sweep.at(HIGH)
+    load, clients = profile.load, sweep.target.busy_clients
     closed = [
         run_closed(
             sweep.target.url,
-            sweep.target.make_calls(len(run.run.exchanges), run.seed + 500),
-            CLOSED_CLIENTS,
+            sweep.target.make_calls(load.closed_requests, run.seed + 500),
+            clients,
             bench.drive(name),
-            schedule=run.run.schedule,
+            schedule=run.run.schedule.first(load.closed_requests),
         )
-        for run in runs
+        for run in runs[: load.closed_runs]
     ]
     lost = [f"closed loop: {one.outcomes}" for one in closed if set(one.outcomes) != {"ok"}]
-    rates = [
-        len(one.exchanges) / one.wall_s / run.figures.offered_per_s
-        for one, run in zip(closed, runs, strict=True)
-    ]
+    rates = [len(one.exchanges) / one.wall_s / runs[0].figures.offered_per_s for one in closed]
     judge(
         open_over_closed([run.run for run in runs], closed),
         Bound(low=OPEN_OVER_CLOSED),
-        quantity=f"p99 open over closed with {CLOSED_CLIENTS} clients at {HIGH:.0%}",
+        quantity=f"p99 open over closed with {clients} clients at {HIGH:.0%}",
         subject=name,
         faults=(*faults_of(runs), *lost),
         timed=True,
@@ -289,9 +287,9 @@ def test_the_naive_server_does_not_scale_with_its_clients(bench, judge, profile,
         target = bench.target(name)
         rates = {1: [], 16: []}
         running = 0.0
-        for block in range(profile.load.seeds):
+        for block in range(profile.load.blocks):
             for clients in (1, 16) if block % 2 == 0 else (16, 1):
-                n = max(clients, profile.load.requests // 2)
+                n = max(clients, profile.load.block_requests)
                 run = run_closed(target.url, target.make_calls(n, 900 + block), clients)
                 rates[clients].append(len(run.answered) / run.wall_s)
             running = max(running, scrape(target.url).get("serving_requests_running_most", 0.0))
@@ -362,7 +360,7 @@ def test_a_served_vllm_beats_the_hand_written_scheduler_at_high_concurrency(
         targets = [bench.target(ENDPOINT), own.target(CONTINUOUS)]
         rates = [
             [closed_rate(target, block) for target in targets]
-            for block in range(max(3, profile.load.seeds))
+            for block in range(max(3, profile.load.blocks))
         ]
     finally:
         own.close()

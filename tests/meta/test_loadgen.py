@@ -21,6 +21,7 @@ from fixtures.load_figures import (
 from fixtures.load_points import sent_tests, sent_times, sweep_points
 from fixtures.load_runs import Target, run_sweep
 from fixtures.loadgen import Drive, LoadRun, run_closed, run_open
+from fixtures.profiles import PlannedLoad
 from fixtures.scripted_engine import BlockingEngine, SteppedEngine
 from fixtures.serving import scripted_app, server_in_a_thread, server_process
 from fixtures.workload import Schedule
@@ -237,7 +238,8 @@ def test_a_sweep_measures_capacity_and_every_load_with_every_seed():
     engine = SteppedEngine(batch_size=2, step_s=0.01)
     with server_in_a_thread(scripted_app(engine)) as url:
         target = Target("scripted", url, lambda n, _seed: bodies(n), 4, busy_clients=4)
-        sweep = run_sweep(target, loads=(0.3, 0.8), seeds=2, requests=12, enforce=False)
+        planned = [PlannedLoad(load, runs=2, requests=12) for load in (0.3, 0.8)]
+        sweep = run_sweep(target, planned=planned, capacity_requests=12, enforce=False)
     # Two rows of 4 tokens at 10 ms and more: at most 2 / (4 * 0.01) answers per second.
     assert 5 < sweep.capacity_per_s <= 50
     assert sweep.loads == (0.3, 0.8)
@@ -258,7 +260,7 @@ def test_a_sweep_is_refused_where_the_client_cannot_drive_it(monkeypatch):
     with server_in_a_thread(scripted_app(SteppedEngine())) as url:
         target = Target("scripted", url, lambda n, _seed: bodies(n), 4, busy_clients=2)
         with pytest.raises(RateRefused):
-            run_sweep(target, loads=(0.3,), seeds=1, requests=12)
+            run_sweep(target, planned=[PlannedLoad(0.3, 1, 12)], capacity_requests=12)
 
 
 def test_prompt_ids_and_answers_survive_the_way_to_the_server_and_back():
