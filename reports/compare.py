@@ -19,6 +19,7 @@ from reports.differences import (
     settings_that_differ,
     verdict_changes,
 )
+from reports.run_spread import assumed_spread
 from reports.timings import labels, timings
 
 if TYPE_CHECKING:
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
     from reports.runfile import RunFile
 
 MARGIN = 0.03
-RUN_SPREAD = {"cuda": 0.03, "cpu": 0.10}
-"""Standard deviation between runs that is assumed where one run per side cannot show it."""
+ACROSS = "across machines"
 
 
 class NothingInCommonError(ValueError):
@@ -98,7 +98,10 @@ def compare(
             f"--paired needs the same number of runs on both sides, two or more: "
             f"got {len(before)} and {len(after)}"
         )
-    spread = _assumed_spread(before, after) if run_spread is None else run_spread
+    unlike = _unlike(before, after)
+    spread = run_spread
+    if spread is None:
+        spread = assumed_spread(before, after, one_machine=ACROSS not in unlike)
     sides = timings(before), timings(after)
     common = [name for name in sides[0] if name in sides[1]]
     if not common:
@@ -116,7 +119,7 @@ def compare(
         margin=margin,
         paired=paired,
         run_spread=spread,
-        unlike=_unlike(before, after),
+        unlike=unlike,
         verdicts=verdict_changes(before, after),
         benchmarks=tuple(
             BenchmarkChange(
@@ -137,16 +140,11 @@ def compare(
     )
 
 
-def _assumed_spread(*sides: Sequence[RunFile]) -> float:
-    kinds = {str(run.experiment["device"].get("kind")) for side in sides for run in side}
-    return max(RUN_SPREAD.get(kind, RUN_SPREAD["cpu"]) for kind in kinds)
-
-
 def _unlike(before: Sequence[RunFile], after: Sequence[RunFile]) -> tuple[str, ...]:
     """Reasons why a slower benchmark is no regression."""
     reasons = []
     if _all(before, _device) != _all(after, _device):
-        reasons.append("across machines")
+        reasons.append(ACROSS)
     if _all(before, _model) != _all(after, _model):
         reasons.append("different models")
     if _all(before, _profile) != _all(after, _profile):

@@ -47,7 +47,8 @@ def method(comparison: Comparison) -> str:
     if comparison.within_run_only:
         return (
             "One run per side: intervals are within-run only. A word assumes that runs differ by "
-            f"{comparison.run_spread:.0%} among themselves; several runs per side would measure it "
+            f"{comparison.run_spread:.0%} among themselves (what is usual, or what their measured "
+            "bandwidths differ by); several runs per side would measure it "
             f"({margin})."
         )
     how = "pairs of runs" if comparison.paired else "runs"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from reports.ladder import bandwidths
 from reports.paired_items import ItemChange, item_change
+from reports.units import printed_unit
 from reports.verdict import Outcome
 
 if TYPE_CHECKING:
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from reports.verdict import Verdict
 
 CLOCK_TOLERANCE = 0.03
+BANDWIDTH_TOLERANCE = 0.1
 ACCURACY_MARGIN = 0.05
 ABSENT = "–"
 
@@ -131,12 +135,28 @@ def settings_that_differ(
         values = _joined(before, getter), _joined(after, getter)
         if values[0] != values[1]:
             found.append(Setting(name, *values))
+    found += _bandwidths(before, after)
     clocks = _clock(before), _clock(after)
     if clocks[0] and clocks[1] and abs(clocks[1] / clocks[0] - 1) > CLOCK_TOLERANCE:
         found.append(
             Setting("SM clock", f"{clocks[0] / 1e6:.0f} MHz", f"{clocks[1] / 1e6:.0f} MHz")
         )
     return tuple(found)
+
+
+def _bandwidths(before: Sequence[RunFile], after: Sequence[RunFile]) -> list[Setting]:
+    """Measured bandwidths that differ: the machine was busy, or it is another one."""
+    found = []
+    old, new = ([bandwidths(run) for run in side] for side in (before, after))
+    for name in sorted({name for run in (*old, *new) for name in run}):
+        values = [[run[name] for run in side if name in run] for side in (old, new)]
+        if not all(values):
+            continue
+        medians = median(values[0]), median(values[1])
+        if abs(math.log(medians[1] / medians[0])) > BANDWIDTH_TOLERANCE:
+            unit = printed_unit("bytes/s", medians[0])
+            found.append(Setting(f"bandwidth, {name}", *map(unit.with_label, medians)))
+    return found
 
 
 def _joined(runs: Sequence[RunFile], getter: Callable[[RunFile], Any]) -> str:

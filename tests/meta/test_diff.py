@@ -101,6 +101,24 @@ def test_a_5_percent_slow_down_is_usually_found_with_five_runs_per_side():
     assert sum(words[0] is Change.SLOWER for words in found) / 300 >= 0.90
 
 
+def test_a_machine_that_was_busy_in_one_of_two_runs_makes_no_engine_slower(tmp_path):
+    """Every time doubled, and the bandwidth halved with it: that is the machine, not the code."""
+    (quiet,) = side(tmp_path, "a", [1])
+    busy = gpu_run(2, between=BETWEEN)
+    for entry in busy["benchmarks"]:
+        entry["stats"] |= {key: 2 * entry["stats"][key] for key in ("median", "mean", "stddev")}
+    told = compare([quiet], [saved(tmp_path / "told.json", busy)])
+    assert "naive@1 decode" in changed(told)
+    for key in ("read_bytes_per_s", "copy_bytes_per_s"):
+        ceiling = busy["experiment"]["ceilings"][key]
+        ceiling |= {end: ceiling[end] / 2 for end in ("centre", "low", "high")}
+    found = compare([quiet], [saved(tmp_path / "b.json", busy)])
+    assert changed(found) == set()
+    assert found.run_spread == pytest.approx(math.log(2))
+    said = {setting.name: (setting.before, setting.after) for setting in found.settings}
+    assert said["bandwidth, measured read"] == ("4,120 GB/s", "2,060 GB/s")
+
+
 @pytest.mark.parametrize("runs", [3, 5])
 def test_the_change_named_beside_an_undecided_one_is_found_four_times_in_five(runs):
     """Slowed by exactly the share that the diff calls detectable; 3 standard errors of 0.8 in 300.
