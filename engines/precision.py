@@ -26,6 +26,8 @@ builds and loads a program of its own for each, 8 to 15 s of a first compilation
 environment variable TORCHINDUCTOR_VEC_ISA_OK=1 is the same switch."""
 WEIGHT_SHARE = 0.85
 """Share of the device's memory that weights may take."""
+KEPT_ENGINES_SHARE = 0.05
+"""Share of the device's memory that engines waiting for their next test may hold."""
 VLLM_NEEDS: Capability = (7, 5)
 """Wheels for CUDA 13 carry no code for anything older."""
 VLLM_FREE_SHARE = 0.9
@@ -57,6 +59,11 @@ class Settings:
         return int(self.memory_bytes * WEIGHT_SHARE)
 
     @property
+    def kept_engine_bytes(self) -> int:
+        """KV stores and weights of their own that engines may keep between tests: 0.8 GB of 16."""
+        return int(self.memory_bytes * KEPT_ENGINES_SHARE)
+
+    @property
     def vllm_workspace_bytes(self) -> int:
         """Activations, CUDA graphs and libraries of vLLM, beside its weights and KV."""
         return min(int(self.memory_bytes * VLLM_WORKSPACE_SHARE), VLLM_MOST_WORKSPACE_BYTES)
@@ -69,7 +76,8 @@ def choose(
     if capability is None:
         return _on_cpu(memory_bytes)
     flash = capability >= FLASH_NEEDS
-    autotune = multiprocessors is None or multiprocessors >= AUTOTUNED_GEMM_MULTIPROCESSORS
+    many = multiprocessors is None or multiprocessors >= AUTOTUNED_GEMM_MULTIPROCESSORS
+    autotune = many and capability >= TRITON_FP16_DOT_NEEDS  # its templates are `tl.dot` in fp16
     return Settings(
         dtype="float16",
         native_bf16=capability >= BF16_NEEDS,

@@ -49,15 +49,30 @@ def test_every_chosen_attention_is_one_that_transformers_knows():
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES, ids=SM)
-def test_a_single_row_is_always_fused_and_gemms_are_tuned_where_torch_would(capability):
-    """Without 68 multiprocessors torch does not tune matrix products; a T4 has 40."""
+def test_a_single_row_is_always_fused_and_gemms_are_tuned_where_torch_can(capability):
+    """Tuned products are templates of `tl.dot`: they want 68 multiprocessors, and sm_80 in fp16."""
     from engines.precision import choose
 
     small, large = (choose(capability, 16 * 10**9, n) for n in (40, 68))
+    tuned = {"max_autotune": True} if capability >= (8, 0) else {}
     assert dict(small.compile_options) == {"coordinate_descent_tuning": True}
-    assert dict(large.compile_options) == {"coordinate_descent_tuning": True, "max_autotune": True}
+    assert dict(large.compile_options) == {"coordinate_descent_tuning": True} | tuned
     assert dict(small.batched_compile_options) == {}
-    assert dict(large.batched_compile_options) == {"max_autotune": True}
+    assert dict(large.batched_compile_options) == tuned
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES, ids=SM)
+def test_vllm_gets_half_and_a_backend_that_the_card_has(capability):
+    """Its wheels know nothing older than sm_75; flash attention starts at sm_80."""
+    from engines.precision import choose
+
+    settings = choose(capability, 16 * 10**9)
+    known = capability >= (7, 5)
+    backend = "FLASH_ATTN" if capability >= (8, 0) else "TRITON_ATTN"
+    assert settings.vllm_dtype == ("half" if known else None)
+    assert settings.vllm_backend == (backend if known else None)
+    assert settings.vllm_workspace_bytes == 1_280_000_000
+    assert choose(capability, 141 * 10**9).vllm_workspace_bytes == 2_000_000_000
 
 
 def test_a_cpu_computes_in_float32_and_skips_the_compilers_trial_builds():
