@@ -114,7 +114,7 @@ def compare(
     itself = _run_ids(before) == _run_ids(after)
     names = labels(before, common)
     return Comparison(
-        names=(_side_name(before), _side_name(after)),
+        names=_side_names(before, after),
         runs=(len(before), len(after)),
         margin=margin,
         paired=paired,
@@ -187,8 +187,14 @@ def _no_overlap(sides: tuple[Mapping[str, Any], Mapping[str, Any]]) -> str:
     )
 
 
-def _side_name(runs: Sequence[RunFile]) -> str:
-    names = [run.path.name for run in runs]
+def _side_names(before: Sequence[RunFile], after: Sequence[RunFile]) -> tuple[str, str]:
+    """File names, with their folders where both sides would be called the same."""
+    short = _side_name(before, 1), _side_name(after, 1)
+    return short if short[0] != short[1] else (_side_name(before, 2), _side_name(after, 2))
+
+
+def _side_name(runs: Sequence[RunFile], parts: int) -> str:
+    names = ["/".join(run.path.parts[-parts:]) for run in runs]
     return names[0] if len(names) == 1 else f"{len(names)} runs ({names[0]} … {names[-1]})"
 
 

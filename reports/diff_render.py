@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from reports.compare import BenchmarkChange, Comparison
     from reports.differences import QualityChange
 
+TOO_NOISY = 10
+"""A factor in speed of which nobody needs to be told that it was missed."""
 ORDER = (Change.SLOWER, Change.FASTER, Change.UNDECIDED, Change.SAME)
 
 
@@ -69,7 +71,14 @@ def word_text(change: BenchmarkChange) -> str:
     """`slower`; beside an undecided one the change that would be seen: `undecided (sees 12 %)`."""
     if change.change is not Change.UNDECIDED or change.detectable is None:
         return str(change.change)
-    return f"{change.change} (sees {significant(100 * change.detectable, 2)} %)"
+    return f"{change.change} ({seen_text(change.detectable)})"
+
+
+def seen_text(share: float) -> str:
+    """Percent up to a doubling, then a factor; beyond tenfold no figure helps."""
+    if share >= TOO_NOISY - 1:
+        return f"too noisy to see ×{TOO_NOISY}"
+    return f"sees {significant(100 * share, 2)} %" if share < 1 else f"sees ×{share + 1:.1f}"
 
 
 def seconds_text(change: BenchmarkChange) -> str:

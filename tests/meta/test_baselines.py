@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from matplotlib.image import imread
+
+from reports.__main__ import main
 
 BASELINES = sorted(Path("reports/baselines").resolve().glob("*.json"))
 LONGEST_RUN = max(BASELINES, key=lambda path: path.stat().st_size)
@@ -46,3 +50,18 @@ def test_a_diff_takes_three_seconds_without_torch():
 
 def test_the_page_of_a_full_run_takes_ten_seconds_without_torch(tmp_path):
     assert processor_s("html", LONGEST_RUN, "-o", tmp_path / "report.html") < 10
+
+
+def test_the_readme_shows_a_page_and_a_figure_made_by_the_commands_it_names(tmp_path, capsys):
+    text = Path("README.md").read_text(encoding="utf-8")
+    pictures = [Path(found) for found in re.findall(r"!\[[^]]+\]\(([^)]+)\)", text)]
+    assert len(pictures) == 2
+    assert all(0 < path.stat().st_size < 200_000 for path in pictures)
+    (command,) = re.findall(r"`python -m reports (plot reports/baselines/[^`]+)`", text)
+    *words, folder = command.split()
+    assert f"{folder}/ladder.png" in text
+    assert main([*words, str(tmp_path)]) == 0
+    drawn, shown = (imread(at / "ladder.png") for at in (tmp_path, Path(folder)))
+    assert drawn.shape == shown.shape
+    assert abs(drawn - shown).mean() < 0.01, f"draw it again: python -m reports {command}"
+    assert "written" in capsys.readouterr().out

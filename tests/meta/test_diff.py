@@ -14,6 +14,7 @@ import pytest
 from reports.__main__ import main
 from reports.compare import NothingInCommonError, compare
 from reports.contrast import Change, RunTiming, contrasts
+from reports.diff_render import seen_text
 from tests.meta.sample_run import gpu_run, saved
 
 BETWEEN = 0.012  # spread between runs on one host with an idle GPU: about one percent
@@ -153,6 +154,20 @@ def test_an_undecided_line_says_what_would_have_been_seen(tmp_path, capsys):
     said = capsys.readouterr().out
     assert re.search(r"undecided \(sees \d+(\.\d)? %\)", said)
     assert "found four times in five" in said
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [(0.0523, "sees 5.2 %"), (0.5, "sees 50 %"), (3.0, "sees ×4.0"), (1e4, "too noisy to see ×10")],
+)
+def test_the_change_that_would_be_seen_is_printed_as_one_reads_it(share, said):
+    assert seen_text(share) == said
+
+
+def test_sides_whose_files_have_one_name_are_called_by_their_folders(tmp_path):
+    before, after = side(tmp_path / "old", "a", [1]), side(tmp_path / "new", "a", [1])
+    assert compare(before, after).names == ("old/a1.json", "new/a1.json")
+    assert compare(before, side(tmp_path, "b", [2])).names == ("a1.json", "b2.json")
 
 
 def test_one_run_per_side_is_labelled_and_calls_only_large_changes(tmp_path):
