@@ -70,12 +70,16 @@ def timings(runs: Sequence[RunFile]) -> dict[str, list[RunTiming]]:
 
 
 def labels(runs: Sequence[RunFile], names: Sequence[str]) -> dict[str, str]:
-    """`static_kv@1 decode` where an entry says so, with its test where that is not unique."""
+    """`static_kv@1 decode` where an entry says so, with its test where that is not unique.
+
+    An entry that says nothing is called by its test, without the file where that is enough.
+    """
+    tests = Counter(_without_file(name) for name in names)
     found = {str(entry["fullname"]): _short_label(entry) for entry in runs[0].benchmarks}
     short = {name: label for name, label in found.items() if label is not None}
     taken = Counter(short.values())
     return {
-        name: name
+        name: (name if tests[_without_file(name)] > 1 else _without_file(name))
         if name not in short
         else short[name]
         if taken[short[name]] == 1
@@ -91,6 +95,10 @@ def _short_label(entry: Mapping[str, Any]) -> str | None:
         return None
     engine, batch_size = info.get("engine"), info.get("batch_size")
     return f"{engine}@{batch_size} {phase}" if engine and batch_size else None
+
+
+def _without_file(fullname: str) -> str:
+    return fullname.partition("::")[2] or fullname
 
 
 def _test_name(fullname: str) -> str:

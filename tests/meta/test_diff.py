@@ -215,6 +215,16 @@ def test_missing_new_and_renamed_benchmarks_are_listed(tmp_path):
     assert found.new == ("tests/test_ใหม่.py::test_ความเร็ว step",)
 
 
+def test_a_test_that_says_nothing_of_itself_is_called_by_its_name_without_its_file(tmp_path):
+    document = gpu_run(1)
+    names = ["tests/a.py::test_x[cpu]", "tests/a.py::test_y", "tests/b.py::test_y"]
+    for entry, name in zip(document["benchmarks"], names, strict=False):
+        entry |= {"fullname": name, "extra_info": {}}
+    run = saved(tmp_path / "a.json", document)
+    labels = [b.label for b in compare([run], [run]).benchmarks]
+    assert labels[:3] == ["test_x[cpu]", "tests/a.py::test_y", "tests/b.py::test_y"]
+
+
 def test_no_overlap_is_an_error_and_not_a_green_nothing(tmp_path):
     later = gpu_run(2)
     for entry in later["benchmarks"]:

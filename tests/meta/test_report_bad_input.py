@@ -16,6 +16,7 @@ def other_schema():
     return json.dumps(document)
 
 
+COMMANDS = ("html", "diff", "plot", "check", "results", "summary")
 BAD = {
     "empty": ("", "empty"),
     "truncated": (lambda: json.dumps(gpu_run())[:5000], "half-written"),
@@ -28,7 +29,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-@pytest.mark.parametrize("command", ["html", "diff", "plot", "check", "results"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_bad_file_is_one_line(tmp_path, capsys, command, name):
     content, expected = BAD[name]
     path = tmp_path / "bad.json"
@@ -40,13 +41,28 @@ def test_a_bad_file_is_one_line(tmp_path, capsys, command, name):
     assert sorted(tmp_path.iterdir()) == [path]
 
 
-def test_200_megabytes_are_refused_before_they_are_read(tmp_path, capsys):
+@pytest.mark.parametrize("command", COMMANDS)
+def test_200_megabytes_are_refused_before_they_are_read(tmp_path, capsys, command):
     path = tmp_path / "huge.json"
     with path.open("wb") as file:
         file.truncate(200_000_000)
-    assert main(["diff", str(path), str(path)]) == 2
+    files = [str(path), str(path)] if command == "diff" else [str(path)]
+    assert main([command, *files]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "200 MB" in line
+
+
+def test_two_runs_of_other_tests_are_one_line_and_no_green_nothing(tmp_path, capsys):
+    other = gpu_run(2)
+    for entry in other["benchmarks"]:
+        entry["fullname"] = entry["fullname"].replace("test_below", "test_ใหม่")
+    saved(tmp_path / "a.json", gpu_run(1))
+    saved(tmp_path / "b.json", other)
+    assert main(["diff", str(tmp_path / "a.json"), str(tmp_path / "b.json")]) == 2
+    told = capsys.readouterr()
+    (line,) = told.err.splitlines()
+    assert "no benchmark in common" in line
+    assert told.out == ""
 
 
 @pytest.mark.parametrize("command", ["html", "diff"])
