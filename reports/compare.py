@@ -189,8 +189,8 @@ def _no_overlap(sides: tuple[Mapping[str, Any], Mapping[str, Any]]) -> str:
 
 def _side_names(before: Sequence[RunFile], after: Sequence[RunFile]) -> tuple[str, str]:
     """File names, with their folders where both sides would be called the same."""
-    short = _side_name(before, 1), _side_name(after, 1)
-    return short if short[0] != short[1] else (_side_name(before, 2), _side_name(after, 2))
+    short, long = [(_side_name(before, n), _side_name(after, n)) for n in (1, 2)]
+    return long if short[0] == short[1] and long[0] != long[1] else short
 
 
 def _side_name(runs: Sequence[RunFile], parts: int) -> str:
