@@ -44,6 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gpu: needs a CUDA GPU (set by the device of the test)")
     config.addinivalue_line("markers", "devices(*kinds): devices on which a test makes sense")
     config.addinivalue_line("markers", "control: an instrument check that runs before the claims")
+    config.addinivalue_line("markers", "colab: runs the README's cells in a clean environment")
     Options.store(config)
     if Options.of(config).json_path is not None:
         # A measured run must not be lost to a deprecation in some other version of a library.
