@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from fixtures.options import Options, add_options, header_lines
-from fixtures.sharing import share_between_workers
+from fixtures.sharing import long_files_first, share_between_workers
 
 pytest_plugins = [  # each after those that it imports, so that asserts are rewritten in all
     "pytester",
@@ -36,6 +36,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Before pytest-xdist looks at its options: share the tests that need no GPU."""
     share_between_workers(config)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """After the choice of tests: the order in which workers take them."""
+    long_files_first(config, items)
 
 
 def pytest_configure(config: pytest.Config) -> None:
