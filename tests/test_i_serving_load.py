@@ -3,6 +3,20 @@
 The server runs in a process of its own; the load is open-loop, from schedules made before, and the
 client is calibrated against a null server first. Each figure is one value per run, and the interval
 is over runs with other seeds. On a CPU the verdicts are observations, as everywhere.
+
+Sizes of the quick profile. A run of n requests at load ρ lasts n / ρ answers' times S (25 to 35 ms
+for two tokens of the embedded model on one core):
+
+    load      10 %   50 %   80 %   110 %      3 runs at 10 % and 50 % for an interval of L / (λ W),
+    runs         3      3      6       6      6 where a queue makes runs differ; 115 requests are
+    requests   115    115    400     300      the fewest with a p99 of their own, and 10 % of the
+    lasts     3450    690   3000    1640 S    capacity makes them the longest part all the same
+
+That is 8,800 S a server: four to five minutes for the naive one and three for the continuous one.
+What it buys, from 150 simulated experiments on M/D/1 with 15 % jitter: p99 at 80 % over p99 at 10 %
+is 4.5, its 95 % interval a factor of 1.4 either way (clear of the claimed 3 in two thirds of the
+experiments); achieved over offered to 0.4 %; the backlog's growth at 110 % to 6 points of the
+expected 9; the open loop's p99 over the closed one's is 3.7 and always clear of 1.5.
 """
 
 from __future__ import annotations
