@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from reports.runfile import RunFile
 
 ORDER = ("naive", "static_kv", "compiled", "fused")
+BESIDE = ("fused_int8", "fused_nf4", "continuous", "continuous_graph", "vllm")
+"""Engines that are no rungs, shown below the ladder for comparison."""
 CEILINGS = {
     "datasheet_bytes_per_s": "datasheet",
     "read_bytes_per_s": "measured read",
@@ -27,11 +29,15 @@ CEILINGS = {
 
 @dataclass(frozen=True)
 class Rung:
-    """One engine, its ceilings [tok/s] by name, and its gain over the rung before (None: first)."""
+    """One engine, its ceilings [tok/s] by name, and its gain over the rung before.
+
+    The first rung has no gain, nor has an engine that only stands `beside` the ladder.
+    """
 
     row: EngineRow
     ceilings: Mapping[str, float]
     gain: float | None
+    beside: bool = False
 
     @property
     def speed(self) -> Estimate:
@@ -62,9 +68,12 @@ def row_ceilings(row: EngineRow, known: Mapping[str, float]) -> dict[str, float]
 
 
 def rungs(run: RunFile) -> list[Rung]:
-    """Rungs of the ladder in its order, all with the run's most frequent prompt and output."""
+    """Rungs of the ladder in its order, then what stands beside it: one prompt and output for all.
+
+    Without a rung there is nothing to stand beside, and the list is empty.
+    """
     rows = [row for row in run.rows if row.batch_size == 1 and row.phase == "decode"]
-    rows = [row for row in rows if row.engine in ORDER]
+    rows = [row for row in rows if row.engine in (*ORDER, *BESIDE)]
     rows = _most_frequent_setting(rows)
     known, climbed = bandwidths(run), list[Rung]()
     for engine in ORDER:
@@ -74,7 +83,11 @@ def rungs(run: RunFile) -> list[Rung]:
         before = climbed[-1].speed.centre if climbed else None
         gain = row.tokens_per_s.centre / before if before else None
         climbed.append(Rung(row, row_ceilings(row, known), gain))
-    return climbed
+    if not climbed:
+        return []
+    peers = [next((r for r in rows if r.engine == engine), None) for engine in BESIDE]
+    found = [Rung(row, row_ceilings(row, known), None, beside=True) for row in peers if row]
+    return climbed + found
 
 
 def _most_frequent_setting(rows: list[EngineRow]) -> list[EngineRow]:

@@ -38,18 +38,24 @@ CEILING_LOOKS: dict[str, dict[str, Any]] = {
 
 @styled
 def draw(rungs: Sequence[Rung], *, narrow: bool = False) -> Drawing:
-    """One row per rung, the ceilings of its own bytes as ticks that join to a line."""
+    """One row per rung, the ceilings of its own bytes as ticks that join to a line.
+
+    What stands beside the ladder follows below a rule: a point each, for it added to no rung.
+    """
     width, row_height = (4.5, 0.85) if narrow else (10.4, 0.72)
     figure, axes = new_axes(width, 1.35 + row_height * len(rungs))
-    first = rungs[0].speed.centre
-    top = max(max(r.ceilings.values(), default=r.speed.centre) for r in rungs)
+    first = min(rung.speed.centre for rung in rungs)
+    last = max(index for index, rung in enumerate(rungs) if not rung.beside)
+    top = max(max(r.speed.centre, *r.ceilings.values()) for r in rungs)
     axes.set_xscale("log")
-    axes.set_xlim(first / (1.6 if not narrow else 1.9), max(top, rungs[-1].speed.centre) * 1.35)
+    axes.set_xlim(first / (1.6 if not narrow else 1.9), top * 1.35)
     axes.set_ylim(len(rungs) - 0.5, -0.75)
     for index, rung in enumerate(rungs):
         _draw_rung(axes, index, rung, rungs[index - 1].speed.centre if index else None)
+    if last + 1 < len(rungs):
+        axes.axhline(last + 0.5, color=MUTED, linewidth=0.8)
     _draw_ceilings(axes, rungs)
-    _draw_gap(axes, len(rungs) - 1, rungs[-1])
+    _draw_gap(axes, last, rungs[last])
     _name_ceilings(axes, rungs[0], narrow)
     axes.set_yticks(range(len(rungs)), [short(r.row.subject) for r in rungs])
     axes.tick_params(axis="y", length=0, labelsize=11, labelcolor=INK)
@@ -60,8 +66,13 @@ def draw(rungs: Sequence[Rung], *, narrow: bool = False) -> Drawing:
     return Drawing(
         name="ladder-narrow" if narrow else "ladder",
         title="The ladder",
-        caption="Each bar is what that rung added to the one before; the dashed rest is the gap to "
-        "the lowest ceiling above it. Ceilings are bandwidth over the bytes of one step.",
+        caption="Each bar is what that rung added to the one before; the dotted rest is the gap to "
+        "the lowest ceiling above it. Ceilings are bandwidth over the bytes of one step."
+        + (
+            " Below the rule: engines that are no rungs, for comparison."
+            if rungs[-1].beside
+            else ""
+        ),
         alt=describe(rungs),
         figure=figure,
     )
@@ -70,18 +81,15 @@ def draw(rungs: Sequence[Rung], *, narrow: bool = False) -> Drawing:
 def describe(rungs: Sequence[Rung]) -> str:
     """The figure in words."""
     parts = [f"{r.row.subject} {significant(r.speed.centre)} tokens per second" for r in rungs]
-    ceilings = [f"{name} {significant(v)}" for name, v in rungs[-1].ceilings.items()]
+    ceilings = [f"{name} {significant(v)}" for name, v in rungs[0].ceilings.items()]
     ends = f" Ceilings: {', '.join(ceilings)} tokens per second." if ceilings else ""
     return f"Ladder of decode speed at batch 1: {'; '.join(parts)}.{ends}"
 
 
 def _draw_rung(axes: Axes, index: int, rung: Rung, before: float | None) -> None:
     speed = rung.speed.centre
-    start = before if before is not None else axes.get_xlim()[0]
-    if before is not None:
-        axes.plot([before, before], [index - 1, index], color=MUTED, linewidth=0.9, zorder=1)
-    colour = ACCENT if before is not None else SOFT
-    axes.plot([start, speed], [index, index], color=colour, linewidth=11, solid_capstyle="butt")
+    if not rung.beside:
+        _draw_bar(axes, index, speed, before)
     interval = rung.speed.interval
     if interval is not None:
         axes.plot(interval, [index, index], color=INK, linewidth=2, zorder=4)
@@ -100,6 +108,14 @@ def _draw_rung(axes: Axes, index: int, rung: Rung, before: float | None) -> None
         zorder=3,
         bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 0.8},
     )
+
+
+def _draw_bar(axes: Axes, index: int, speed: float, before: float | None) -> None:
+    start = before if before is not None else axes.get_xlim()[0]
+    if before is not None:
+        axes.plot([before, before], [index - 1, index], color=MUTED, linewidth=0.9, zorder=1)
+    colour = ACCENT if before is not None else SOFT
+    axes.plot([start, speed], [index, index], color=colour, linewidth=11, solid_capstyle="butt")
 
 
 def _side(axes: Axes, x: float) -> str:

@@ -52,7 +52,7 @@ def ladder_view(run: RunFile) -> LadderView:
         return LadderView("This run measured no rung at batch 1.", None, None, "", "", names, ())
     wide, narrow = drawings
     return LadderView(
-        sentence=_ladder_sentence(climbed),
+        sentence=_ladder_sentence([rung for rung in climbed if not rung.beside]),
         wide=svg(wide),
         narrow=svg(narrow),
         alt=wide.alt,

@@ -7,9 +7,11 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from reports.__main__ import main
-from reports.figures import gallery, itl, memory, style, telemetry
+from reports.catalogue import find_shape
+from reports.figures import gallery, itl, ladder, memory, style, telemetry
 from reports.figures.utilisation import LoadPoint
 from reports.figures.utilisation import draw as draw_utilisation
+from reports.ladder import rungs
 from reports.load_sweep import load_points
 from tests.meta.sample_run import cpu_run, gpu_run, saved
 
@@ -109,3 +111,46 @@ def test_plot_writes_svg_and_png_of_the_chosen_figure(tmp_path, capsys):
     assert {path.name for path in tmp_path.iterdir()} == {"memory.svg", "memory.png"}
     assert main(["plot", "-o", str(tmp_path), "--only", "nothing"]) == 2
     assert "expected one of memory, batching" in capsys.readouterr().err
+
+
+def test_an_engine_that_is_no_rung_stands_beside_the_ladder_and_adds_nothing(tmp_path):
+    document = gpu_run(1)
+    found = rungs(saved(tmp_path / "a.json", document))
+    assert [rung.row.engine for rung in found if not rung.beside] == [
+        "naive", "static_kv", "compiled", "fused",
+    ]  # fmt: skip
+    assert [(rung.row.subject, rung.gain) for rung in found if rung.beside] == [
+        ("continuous@1", None)
+    ]
+    drawn = ladder.draw(found)
+    assert "Below the rule" in drawn.caption
+    assert "Below the rule" not in ladder.draw(found[:4]).caption
+    gap = [line for line in drawn.figure.axes[0].lines if line.get_linewidth() == 5]
+    assert [list(line.get_ydata()) for line in gap] == [[3, 3]]  # from the last rung, not from it
+    rows = document["experiment"]["rows"]
+    document["experiment"]["rows"] = [row for row in rows if row["engine"] == "continuous"]
+    assert rungs(saved(tmp_path / "b.json", document)) == []
+
+
+def test_a_model_larger_than_16_gb_is_drawn_on_its_own_card():
+    shape, card = find_shape("qwen3-8b-shape"), gallery.machine_named("H200")
+    assert gallery._memory(shape, card, []).caption.startswith(
+        "Lines: weights plus KV cache. H200, 141 GB"
+    )
+    assert "16 GB" in gallery._memory(shape, gallery.machine_named("T4"), []).caption
+    assert "16 GB" in gallery._memory(find_shape("Qwen/Qwen3-0.6B"), card, []).caption
+
+
+def test_arms_of_a_sweep_are_one_engine_and_arms_of_a_control_are_none(tmp_path):
+    document = gpu_run(1)
+    for part in document["experiment"]["rows"], [b["extra_info"] for b in document["benchmarks"]]:
+        for entry in part:
+            if entry["engine"] == "continuous":
+                entry["engine"] = f"continuous batch {entry['batch_size']}"
+            if entry["engine"] == "static_batch" and "phase" not in entry:
+                entry["engine"] = "A again"  # an arm of which there is no row
+    run = saved(tmp_path / "a.json", document)
+    assert "continuous@32 1,040 tok/s" in gallery.run_figures(run)[1].alt
+    subjects = [line.subject for line in itl.gaps(run)]
+    assert {"continuous@1", "continuous@32"} <= set(subjects)
+    assert not any("again" in subject or "batch" in subject for subject in subjects)
