@@ -40,6 +40,8 @@ def hand_written(measure, shape, names):
 
 
 @pytest.mark.claim("C50")
+@pytest.mark.claim("C10")
+@pytest.mark.claim("C55")
 @pytest.mark.parametrize("engine_name", ["vllm"], ids="engine:{}".format)
 def test_vllm_beats_the_hand_written_scheduler_at_high_concurrency(
     engine_name, measure, judge, rows, ceilings, device, sizes, record_series, vllm_engines
@@ -88,6 +90,7 @@ def test_vllm_beats_the_hand_written_scheduler_at_high_concurrency(
             )
         if batch == 1:
             stays_below_its_ceiling(judge, found.runs[engine_name], ceilings)
+    loads_what_we_export(judge, found.runs[engine_name])
     record_series("vllm_beside_ours", points)
 
 
@@ -96,6 +99,19 @@ def why_only_observed(name, batch, largest):
     if batch != largest:
         return f"claimed at high concurrency, here {largest}"
     return None if name == "continuous" else "the same scheduler with CUDA graphs, for comparison"
+
+
+def loads_what_we_export(judge, run):
+    """C55: it was started from the exported folder, so its tokens say whether that is a model."""
+    if run.licence.tokens:
+        judge.exact(
+            run.licence.granted,
+            1,
+            quantity=f"vLLM loads the exported folder and agrees ({run.licence.text})",
+            unit="1",
+            subject=run.engine,
+            claim="C55",
+        )
 
 
 def stays_below_its_ceiling(judge, run, ceilings):
