@@ -73,15 +73,19 @@ def compiled(
     options: Mapping[str, Any] | None = None,
     attention: str | None = None,
     unit: CompiledUnit = "layer",
+    tuned_batches: bool = True,
 ) -> Step:
     """The step as fused programs, built when it first runs; defaults are the device's best.
 
+    Trying out kernels for the products of several rows takes 50 s on an H200; `tuned_batches` says
+    whether to. One row is always tuned.
     `unit` is what the compiler is given at once: one layer for all layers, or the whole step, which
     takes it many times longer and is also what is done with a model whose layers are not found.
     """
     settings = settings_here(loaded.device)
     alone = state.tokens.numel() == 1
-    best = settings.compile_options if alone else settings.batched_compile_options
+    batched = settings.batched_compile_options if tuned_batches else settings.untuned_options
+    best = settings.compile_options if alone else batched
     chosen: dict[str, Any] = dict(best if options is None else options)
 
     def fuse(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Compiled(StaticKV):
-    """`backend` … `unit` are those of `captured_step.compiled`; the defaults are the device's best.
+    """`backend` to `tuned_batches` are those of `captured_step.compiled`.
 
     A backend such as `aot_eager` generates no code: slower steps, but ready in a tenth of the time.
     """
@@ -37,6 +37,7 @@ class Compiled(StaticKV):
         options: Mapping[str, Any] | None = None,
         attention: str | None = None,
         unit: CompiledUnit = "layer",
+        tuned_batches: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -45,6 +46,7 @@ class Compiled(StaticKV):
             "options": options,
             "attention": attention,
             "unit": unit,
+            "tuned_batches": tuned_batches,
         }
 
     def _build_step(self) -> Callable[[], None]:

@@ -12,5 +12,6 @@ class ContinuousGraph(Continuous):
 
     name = "continuous_graph"
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, step="compiled_graph", **kwargs)
+    def __init__(self, *args: Any, tuned_batches: bool = True, **kwargs: Any) -> None:
+        compiler = {"tuned_batches": tuned_batches}
+        super().__init__(*args, step="compiled_graph", compiler=compiler, **kwargs)

@@ -79,7 +79,7 @@ class GenerateBatch:
             continuous_batching_config=ContinuousBatchingConfig(
                 # One page more per row than its longest request, so that nobody is evicted.
                 num_blocks=self.batch_size * (pages + 1),
-                # Several prompts share a forward, which in eager steps takes as long as one of them.
+                # Several prompts share a forward, which eagerly takes as long as one of them.
                 max_batch_tokens=max(self.max_tokens, PACKED_TOKENS) + self.batch_size,
                 allow_block_sharing=False,
             ),

@@ -54,6 +54,11 @@ class Settings:
     memory_bytes: int
 
     @property
+    def untuned_options(self) -> tuple[tuple[str, bool], ...]:
+        """Compile options that try nothing out: what both lists have and a GPU has not."""
+        return CPU_OPTIONS if self.dtype == "float32" else ()
+
+    @property
     def weight_budget_bytes(self) -> int:
         """What weights may take; the rest is for KV, workspace and context."""
         return int(self.memory_bytes * WEIGHT_SHARE)

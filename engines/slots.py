@@ -11,8 +11,9 @@ step, since a scheduler has to see stop tokens; that read is also the step's onl
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,7 +22,7 @@ from engines.captured_step import StepKind, build_step, check_kind
 from engines.decode_state import DecodeState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from engines.models import LoadedModel
 
@@ -51,6 +52,7 @@ class Slots:
         capacity: int,
         *,
         step: StepKind = "eager",
+        compiler: Mapping[str, Any] | None = None,
         kv_budget_bytes: int | None = None,
     ) -> None:
         _check_size(loaded, count, capacity)
@@ -60,6 +62,8 @@ class Slots:
         self.count = count
         self.capacity = capacity
         self.step_kind = step
+        self.compiler = dict(compiler or {})
+        self.built_in_s = 0.0
         self.counters = Counters()
         self.free = set(range(count))
         self.state = DecodeState(loaded.model, count, capacity)
@@ -106,7 +110,9 @@ class Slots:
         Building runs the step on idle rows, so it comes before the first request takes a slot.
         """
         if self._step is None:
-            self._step = build_step(self.step_kind, self.state, self.loaded)
+            start = time.perf_counter()
+            self._step = build_step(self.step_kind, self.state, self.loaded, **self.compiler)
+            self.built_in_s = time.perf_counter() - start
         return self._step
 
     def allocated_bytes(self) -> int:
