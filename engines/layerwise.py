@@ -38,7 +38,7 @@ class Witness(nn.Module):
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
         self.attention_type = getattr(layer, "attention_type", None)
-        self.seen: tuple[torch.Tensor, tuple[Any, ...], dict[str, Any]] | None = None
+        self.seen: tuple[torch.Tensor, tuple[Any, ...], dict[str, Any]] = (torch.empty(0), (), {})
 
     def forward(self, hidden: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         """The hidden state, [B, 1, hidden], unchanged."""
@@ -68,7 +68,8 @@ class LayerwiseStep:
             raise ValueError(f"{type(state.model).__name__} has no list of decoder layers")
         self._state = state
         self._layers = layers
-        self._witnesses = nn.ModuleList(Witness(layer) for layer in layers)
+        self._witnesses = [Witness(layer) for layer in layers]
+        self._standing_in = nn.ModuleList(self._witnesses)
         self._known = Known(layers[0])
         self._known_alone = nn.ModuleList([self._known])
         self._begin = compiler(self._decode)
@@ -77,7 +78,7 @@ class LayerwiseStep:
 
     def __call__(self) -> None:
         """One step of all rows."""
-        with running_over(self._state.model, self._witnesses):
+        with running_over(self._state.model, self._standing_in):
             hidden, calls = self._begin()
         stores = self._state.cache.layers
         for layer, store, (args, kwargs) in zip(self._layers, stores, calls, strict=True):
