@@ -54,3 +54,17 @@ def test_the_ceiling_of_two_gpus_is_twice_that_of_one_and_beyond_it_is_a_fault(b
     split(bench, two_s=FLOOR_S * 0.45)
     assert ("vllm tp:2@1", Outcome.FAULT) in outcomes(bench, "C10")
     assert ("vllm@1", Outcome.CONFIRMED) in outcomes(bench, "C10")
+
+
+def test_a_vllm_that_works_has_its_rows_with_their_quality_beside_ours(pytester, monkeypatch):
+    """The whole path, from the exported folder to the run file, over a scripted package.
+
+    What the clock says of it is not looked at: this machine may be busy.
+    """
+    pytest.importorskip("torch")
+    from tests.meta.run_without_vllm import what_is_left
+
+    left = what_is_left(pytester, monkeypatch, "")
+    assert left["engines"] == {"naive", "continuous", "vllm"}
+    assert left["qualities"]["vllm"] == "tokens equal"
+    assert "failed at start" not in left["reason"]
