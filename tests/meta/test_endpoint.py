@@ -4,6 +4,8 @@ import time
 
 import pytest
 
+pytest.importorskip("fastapi", reason="the server needs the package fastapi")
+
 from engines.endpoint import EndpointEngine
 from engines.engine import ClientGone
 from engines.records import Request

@@ -6,6 +6,8 @@ import math
 import numpy as np
 import pytest
 
+pytest.importorskip("fastapi", reason="the server needs the package fastapi")
+
 from engines.serving.counting import Chunk, spread
 from engines.serving.exchange import Call, Exchange
 from fixtures.calibration import Calibration, ClientRate, RateRefused, calibrate, client_rate

@@ -2,6 +2,8 @@
 
 import pytest
 
+pytest.importorskip("fastapi", reason="the server needs the package fastapi")
+
 from fixtures.scripted_engine import BlockingEngine, SteppedEngine, answer_with
 from fixtures.serving import SCRIPTED_MODEL, scripted_app, server_in_a_thread
 

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+pytest.importorskip("fastapi", reason="the server needs the package fastapi")
+
 from engines.serving.limits import Limits
 from fixtures.scripted_engine import BlockingEngine, SteppedEngine, answer_with, echo
 from fixtures.serving import scrape, scripted_app, server_in_a_thread

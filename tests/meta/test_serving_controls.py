@@ -10,6 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+pytest.importorskip("fastapi", reason="the server needs the package fastapi")
+
 from engines.serving.counting import Chunk
 from engines.serving.exchange import Exchange
 from fixtures.arrival_tests import ALPHA
