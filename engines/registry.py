@@ -27,6 +27,9 @@ _WHERE = {
     "generate_batch": ("engines.generate_batch", "GenerateBatch"),
     "int8": ("engines.quantized", "Int8"),
     "nf4": ("engines.quantized", "NF4"),
+    "fused": ("engines.fused", "Fused"),
+    "fused_int8": ("engines.fused", "FusedInt8"),
+    "fused_nf4": ("engines.fused", "FusedNF4"),
     "vllm": ("engines.vllm_engine", "VLLM"),
     "vllm_eager": ("engines.vllm_engine", "VLLMEager"),
 }

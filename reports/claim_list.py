@@ -182,7 +182,7 @@ CLAIM_LIST = (
     Claim(
         "C57", "D", ("timed",),
         "The fused engine spends at most a stated time per layer over the floor, on any GPU.",
-        "(step - bytes / measured read bandwidth) / layers at most the stated seconds",
+        "(step - bytes / measured read bandwidth) / layers at most 15 microseconds",
         "cuda",
         "This project's own; the figure that travels between GPUs.",
     ),

@@ -1,0 +1,159 @@
+// Runs fused_persistent.cu on a CPU: every GPU thread is a coroutine of one operating system thread.
+// A coroutine gives way where a GPU thread may wait: at barriers, at shuffles, for words and copies.
+// Slow, deterministic, and without the races that only hardware has; a program that deadlocks here
+// would deadlock there.
+#include <ucontext.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+typedef unsigned long long u64;
+typedef long long i64;
+typedef unsigned int u32;
+typedef unsigned short u16;
+struct float2 { float x, y; };
+struct alignas(16) float4 { float x, y, z, w; };
+struct alignas(16) uint4 { u32 x, y, z, w; };
+
+#define EMULATED
+#define __device__
+#define KERNEL extern "C"
+
+struct Meeting { int arrived = 0; long round = 0; };
+struct Thread { ucontext_t context; int id, block; bool done; };
+struct Block {
+  Meeting all, warp[32];
+  float lanes[32][32];
+  char* memory;
+};
+static std::vector<Thread> threads;
+static std::vector<Block> blocks;
+static Thread* self;
+static ucontext_t scheduler;
+static int block_size;
+
+inline void give_way() { swapcontext(&self->context, &scheduler); }
+inline int thread_id() { return self->id; }
+inline int lane_id() { return self->id % 32; }
+inline int block_id() { return self->block; }
+inline Block& my_block() { return blocks[self->block]; }
+inline char* shared_memory() { return my_block().memory; }
+inline void meet(Meeting& at, int size) {
+  const long round = at.round;
+  if (++at.arrived == size) {
+    at.arrived = 0;
+    ++at.round;
+    return;
+  }
+  while (at.round == round) give_way();
+}
+inline void sync_block() { meet(my_block().all, block_size); }
+inline void sync_warp() { meet(my_block().warp[self->id / 32], 32); }
+inline float exchange(float v, int from) {
+  float* lanes = my_block().lanes[self->id / 32];
+  lanes[lane_id()] = v;
+  sync_warp();
+  const float got = lanes[from];
+  sync_warp();
+  return got;
+}
+inline float shuffle_xor(float v, int lanes) { return exchange(v, lane_id() ^ lanes); }
+inline float shuffle(float v, int lane) { return exchange(v, lane); }
+inline u32 float_bits(float v) { u32 b; memcpy(&b, &v, 4); return b; }
+inline float bits_float(u32 v) { float f; memcpy(&f, &v, 4); return f; }
+inline u32 shuffle_int(u32 v, int lane) { return float_bits(exchange(bits_float(v), lane)); }
+inline float reciprocal_root(float v) { return 1 / std::sqrt(v); }
+inline float exponential(float v) { return std::exp(v); }
+inline float logarithm(float v) { return std::log(v); }
+inline float half_float(u16 v) { _Float16 h; memcpy(&h, &v, 2); return (float)h; }
+inline u16 float_half(float v) { _Float16 h = (_Float16)v; u16 b; memcpy(&b, &h, 2); return b; }
+inline float2 two_halves(u32 v) { return {half_float(v & 0xffff), half_float(v >> 16)}; }
+template <int N>
+inline void load_halves(const u16* from, float* to) {
+  for (int i = 0; i < N; ++i) to[i] = half_float(from[i]);
+}
+inline float4 four_bytes(u32 v) {
+  return {(float)(int8_t)v, (float)(int8_t)(v >> 8), (float)(int8_t)(v >> 16), (float)(int8_t)(v >> 24)};
+}
+inline void aligned(const void* at, int to, const char* what) {
+  if ((uintptr_t)at % to) { fprintf(stderr, "%s is not aligned to %d bytes\n", what, to); exit(3); }
+}
+inline void store_word(u64* to, u64 word) { *to = word; }
+inline void load_words(const u64* from, u64& a, u64& b) {
+  aligned(from, 16, "a pair of words");
+  give_way();
+  a = from[0];
+  b = from[1];
+}
+inline u32 read_volatile(const u32* from) { return *from; }
+inline u32 read_counter(const u32* from) { give_way(); return *from; }
+inline void nap(u32) {}
+inline i64 cycles() { return 0; }
+inline u32 atomic_increment(u32* at) { return (*at)++; }
+inline void fence_device() {}
+// A barrier counts bytes that are still to come (low half) and rounds that are over (high half).
+inline void start_barrier(u64* barrier) { *barrier = 0; }
+inline void fence_barriers() {}
+inline void expect_bytes(u64* barrier, u32 bytes) {
+  if (*barrier & 0xffffffff) { fprintf(stderr, "a barrier is used before its round is over\n"); exit(3); }
+  *barrier += bytes;
+  if (!bytes) *barrier += 1ull << 32;
+}
+inline void copy_bulk(void* to, const void* from, u32 bytes, u64* barrier) {
+  aligned(to, 16, "the target of a bulk copy");
+  aligned(from, 16, "the source of a bulk copy");
+  if (bytes % 16 || bytes > (*barrier & 0xffffffff)) {
+    fprintf(stderr, "a bulk copy of %u bytes where %u are expected\n", bytes, (u32)*barrier);
+    exit(3);
+  }
+  memcpy(to, from, bytes);
+  *barrier -= bytes;
+  if (!(*barrier & 0xffffffff)) *barrier += 1ull << 32;
+}
+inline void wait_full(u64* barrier, int parity) {
+  while ((int)(*barrier >> 32 & 1) == parity) give_way();
+}
+
+#include "fused_persistent.cu"
+
+static const Step* given;
+static void run_thread() {
+  fused_step(*given);
+  self->done = true;
+  give_way();
+}
+
+extern "C" int shared_bytes() { return sizeof(Shared); }
+extern "C" int run_step(const Step* step) {
+  given = step;
+  block_size = THREADS;
+  blocks.assign(GRID, Block());
+  threads.assign(GRID * THREADS, Thread());
+  std::vector<char> stacks((size_t)GRID * THREADS << 16);
+  for (Block& block : blocks) block.memory = (char*)aligned_alloc(128, (sizeof(Shared) + 127) / 128 * 128);
+  for (size_t i = 0; i < threads.size(); ++i) {
+    Thread& t = threads[i];
+    t.id = i % THREADS;
+    t.block = i / THREADS;
+    getcontext(&t.context);
+    t.context.uc_stack.ss_sp = &stacks[i << 16];
+    t.context.uc_stack.ss_size = 1 << 16;
+    t.context.uc_link = &scheduler;
+    makecontext(&t.context, run_thread, 0);
+  }
+  for (bool busy = true; busy;) {
+    busy = false;
+    for (Thread& t : threads) {
+      if (t.done) continue;
+      busy = true;
+      self = &t;
+      swapcontext(&scheduler, &t.context);
+    }
+  }
+  for (Block& block : blocks) free(block.memory);
+  return (int)step->control[2];
+}

@@ -1,0 +1,118 @@
+"""The persistent kernel on a CPU: the same source, its GPU threads played by coroutines.
+
+What this cannot show is what only hardware has: races, and how words travel between blocks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+
+import pytest
+
+from tests.meta.mini_suite import ROOT
+
+pytest.importorskip("torch")
+BLOCKS = 4
+FEW = {"TILE": 32, "SPLIT_TOKENS": 48, "STAGES": 2, "SPIN_LIMIT": 100_000}
+"""So that 118 tokens are three slices of the context, each of two tiles."""
+
+
+@pytest.fixture(scope="module")
+def emulated(tmp_path_factory):
+    """Compile the program for these constants and return it as a library."""
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++ to compile the emulated kernel")
+
+    def build(constants: dict[str, object]) -> ctypes.CDLL:
+        library = tmp_path_factory.mktemp("emulated") / "step.so"
+        defined = [f"-D{name}={value}" for name, value in constants.items()]
+        source = ROOT / "tests/meta/fused_emulated.h"
+        command = ["g++", "-O1", "-std=c++17", "-fPIC", "-shared", "-w", "-x", "c++"]
+        command += [f"-I{ROOT / 'engines'}", *defined, str(source), "-o", str(library)]
+        subprocess.run(command, check=True)
+        return ctypes.CDLL(str(library))
+
+    return build
+
+
+def decoded(emulated, loaded, prompt_ids, *, steps, fault=None, **constants):
+    """Tokens after a prompt: one of the prefill and one of each step."""
+    import torch
+
+    from engines.decode_state import DecodeState
+    from engines.fused_persistent import PersistentStep
+
+    state = DecodeState(loaded.model, 1, 160)
+    with torch.no_grad():
+        state.allocate()
+        state.prefill(torch.tensor([prompt_ids]), [0])
+    step = PersistentStep(state, BLOCKS, **{**FEW, **constants})
+    if fault:
+        fault(step)
+    library = emulated(step.constants)
+    for _ in range(steps):
+        assert library.run_step(step.argument) == 0, "a block waited in vain"
+    start = len(prompt_ids)
+    assert int(state.cache.positions[0]) == start + steps
+    return state.history[0, start : start + steps + 1].tolist()
+
+
+@pytest.mark.parametrize(
+    ("family", "method"),
+    [("qwen3", None), ("llama", None), ("qwen3", "int8"), ("qwen3", "nf4")],
+    ids=["qwen3", "llama", "int8", "nf4"],
+)
+def test_its_tokens_are_the_plain_models(emulated, family, method):
+    """fp16: each token is the best or, within the format's error of logits near 2, as good."""
+    from engines.fused_formats import with_weight_only
+    from tests.meta.fused_models import fused_model, prompt, worst_gap
+
+    loaded = fused_model(family, dtype="float16")
+    if method:
+        loaded = with_weight_only(loaded, method)
+    tokens = decoded(emulated, loaded, prompt(118), steps=2)
+    assert worst_gap(loaded, prompt(118), tokens) <= 2 * 2**-9
+
+
+def test_a_sine_for_a_cosine_is_seen(emulated):
+    from tests.meta.fused_models import fused_model, prompt, worst_gap
+
+    def swap(step):
+        step.argument[4], step.argument[5] = step.argument[5], step.argument[4]
+
+    loaded = fused_model("qwen3", dtype="float16")
+    tokens = decoded(emulated, loaded, prompt(20), steps=2, fault=swap, COUNTED=0)
+    assert worst_gap(loaded, prompt(20), tokens) > 0.05
+
+
+def test_what_it_cannot_run_is_named():
+    from engines.fused_persistent import refusal
+    from engines.fused_weights import FusedWeights
+    from tests.meta.fused_models import fused_model
+
+    half = FusedWeights.of(fused_model("qwen3", dtype="float16").model, 64)
+    assert refusal(half, 1, BLOCKS) is None
+    assert refusal(half, 2, BLOCKS) == "batch size 2"
+    assert refusal(half, 1, 200) == "hidden size 256 for 200 blocks"
+    assert "float32" in refusal(FusedWeights.of(fused_model("qwen3").model, 64), 1, BLOCKS)
+
+
+def test_it_compiles_for_hopper(tmp_path):
+    """With the constants of the 0.6B shape; needs a compiler, not a GPU."""
+    if shutil.which("nvcc") is None:
+        pytest.skip("needs nvcc")
+    constants = {
+        "GRID": 132, "LAYERS": 28, "HIDDEN": 1024, "HEADS": 16, "KV_HEADS": 8, "HEAD_DIM": 128,
+        "FFN": 3072, "VOCAB": 151936, "CAPACITY": 256, "NORMED": 1, "ENCODING": 0, "STAGES": 4,
+        "TILE": 128, "SPLIT_TOKENS": 128, "MOST_SPLITS": 16, "ROWS_HIDDEN": 1, "EPSILON": "1e-6f",
+        "SCORE_SCALE": "0.1f", "SPIN_LIMIT": 1000, "TIMED": 0, "COUNTED": 1, "BACKOFF_NS": 0,
+    }  # fmt: skip
+    defined = [f"-D{name}={value}" for name, value in constants.items()]
+    source = str(ROOT / "engines/fused_persistent.cu")
+    command = ["nvcc", "-arch=sm_90", "-std=c++17", "-cubin", "-o", str(tmp_path / "out"), source]
+    report = subprocess.run(
+        [*command, *defined, "-Xptxas", "-v"], capture_output=True, text=True, check=True
+    ).stderr
+    assert "0 bytes spill stores" in report
