@@ -1,0 +1,166 @@
+#pragma once
+// Sizes and addresses of the persistent step; what a warp owns, and in which order its weights come.
+
+constexpr int WARPS = 8, THREADS = 32 * WARPS, ALL_WARPS = GRID * WARPS;
+constexpr int QUERY = HEADS * HEAD_DIM, KEY = KV_HEADS * HEAD_DIM, GROUP = HEADS / KV_HEADS;
+constexpr int CODES = 4096, STAGE = CODES + (ENCODING == 2 ? 512 : 0);
+constexpr int PADDED_HEADS = (HEADS + 1) / 2 * 2, PART = QUERY / 2 + PADDED_HEADS;
+constexpr int PER_LANE = HEAD_DIM / 32;
+constexpr int MOST_ROWS = (HIDDEN / ROWS_HIDDEN + ALL_WARPS - 1) / ALL_WARPS * ROWS_HIDDEN;
+constexpr int SCRATCH = GROUP * HEAD_DIM * (WARPS + 1) + 2 * WARPS * GROUP + HEAD_DIM;
+constexpr int WIDE = QUERY > FFN ? QUERY : FFN, SECOND = WIDE > SCRATCH ? WIDE : SCRATCH;
+constexpr float NEGATIVE_INFINITY = -3e38f;  // NVRTC knows no constant for the real one
+
+enum Phase { QKV, O, FFN_IN, DOWN, HEAD, DONE };
+
+struct Layer {  // 7 matrices: q k v o gate up down
+  const char* codes[7];
+  const char* scales[7];
+  const u16 *attention_norm, *ffn_norm, *query_norm, *key_norm;
+  u16 *keys, *values;
+};
+
+struct Step {
+  const Layer* layers;
+  const u16 *embedding, *head, *norm;
+  const float *cosines, *sines, *levels;
+  i64 *tokens, *positions, *active, *history;
+  u64* words;      // x1, x2 [HIDDEN]; inner [FFN]; qkv [QUERY + 2 KEY]; parts [SPLITS, PART]: the
+                   // averages as pairs of halves, then the logs of the softmax sums
+  u32* control;    // steps done, blocks done, error; and on lines of their own, ARRIVALS counters
+  float* best;     // [GRID, 2]: logit, row
+  i64* laps;       // [GRID, LAPS]: clock cycles by part, where TIMED
+};
+
+
+__device__ constexpr int groups_of(int phase) {
+  return phase == QKV ? (QUERY + 2 * KEY) / 2 : phase == FFN_IN ? FFN
+         : phase == HEAD ? VOCAB / 2 : HIDDEN / ROWS_HIDDEN;
+}
+__device__ constexpr int rows_of(int phase) { return phase == O || phase == DOWN ? ROWS_HIDDEN : 2; }
+__device__ constexpr int columns_of(int phase) {
+  return phase == O ? QUERY : phase == DOWN ? FFN : HIDDEN;
+}
+__device__ constexpr int encoding_of(int phase) { return phase == HEAD ? 0 : ENCODING; }
+__device__ constexpr int row_bytes(int phase) {
+  return encoding_of(phase) == 0 ? 2 * columns_of(phase)
+         : encoding_of(phase) == 1 ? columns_of(phase) : columns_of(phase) / 2;
+}
+__device__ constexpr int piece(int phase) { return CODES / rows_of(phase); }  // bytes of one row
+__device__ constexpr int chunks_of(int phase) {
+  return (row_bytes(phase) + piece(phase) - 1) / piece(phase);
+}
+__device__ int begin_of(int phase, int warp) {
+  return (int)((i64)warp * groups_of(phase) / ALL_WARPS);
+}
+
+struct Row { int matrix, row; };
+
+__device__ Row row_at(int phase, int group, int r) {
+  if (phase == QKV) {
+    int row = 2 * group + r;
+    if (row < QUERY) return {0, row};
+    return row < QUERY + KEY ? Row{1, row - QUERY} : Row{2, row - QUERY - KEY};
+  }
+  if (phase == FFN_IN) return {4 + r, group};
+  return {phase == O ? 3 : 6, group * ROWS_HIDDEN + r};
+}
+
+// One copy into a stage: part of one row or two. The list is the same in every layer, so it is
+// made once, and asking for the next copy takes a few instructions.
+struct alignas(16) Piece {
+  u32 from[2];     // offsets into the matrices, in units of 16 bytes
+  u16 bytes[2];
+  u16 matrix[2];
+};
+
+__device__ constexpr int most_groups(int phase) { return (groups_of(phase) + ALL_WARPS - 1) / ALL_WARPS; }
+constexpr int MOST_PIECES =
+    most_groups(QKV) * chunks_of(QKV) + most_groups(O) * chunks_of(O) +
+    most_groups(FFN_IN) * chunks_of(FFN_IN) + most_groups(DOWN) * chunks_of(DOWN);
+
+struct Shared {
+  alignas(16) float first[HIDDEN];
+  alignas(16) float second[SECOND];
+  alignas(16) u16 past[2][TILE * HEAD_DIM];  // keys and values of one slice of the context
+  alignas(16) char ring[WARPS][STAGES][STAGE];
+  Piece pieces[WARPS][MOST_PIECES];
+  alignas(16) Layer layers[LAYERS];
+  alignas(8) u64 full[WARPS][STAGES];
+  u64 past_full;
+  float residual[WARPS][MOST_ROWS];
+  float squares[2][WARPS];
+  float levels[16];
+  float best[WARPS][2];
+  float turns[2][HEAD_DIM / 2];  // cosines and sines of this position
+};
+
+struct Ring {
+  int layer, piece, pieces;      // what will be copied next, of how many a layer
+  int group, end, chunk;         // and in the head, after all layers
+  int stage, parity;             // where the next piece to be used arrives
+};
+
+__device__ Piece piece_at(int phase, int group, int chunk) {
+  const int start = chunk * piece(phase), left = row_bytes(phase) - start;
+  const int bytes = left < piece(phase) ? left : piece(phase);
+  const bool whole = row_bytes(phase) == piece(phase) && phase != FFN_IN;  // both rows at once
+  Piece made = {{0, 0}, {(u16)bytes, 0}, {0, 0}};
+  for (int r = 0; r < rows_of(phase); ++r) {
+    const Row row = row_at(phase, group, r);
+    made.from[r] = (u32)(((i64)row.row * row_bytes(phase) + start) / 16);
+    made.matrix[r] = (u16)row.matrix;
+    if (r) made.bytes[whole ? 0 : 1] = (u16)(whole ? 2 * bytes : bytes);
+  }
+  return made;
+}
+
+__device__ int list_pieces(Shared& shared, int warp_in_block, int warp) {
+  int listed = 0;
+#pragma unroll 1
+  for (int phase = QKV; phase <= DOWN; ++phase) {
+    const int begin = begin_of(phase, warp), chunks = chunks_of(phase);
+    const int count = (begin_of(phase, warp + 1) - begin) * chunks;
+    for (int i = lane_id(); i < count; i += 32)
+      shared.pieces[warp_in_block][listed + i] = piece_at(phase, begin + i / chunks, i % chunks);
+    listed += count;
+  }
+  return listed;
+}
+
+__device__ void copy_piece(const Layer& layer, const Piece& made, int second, char* to, u64* full) {
+  const bool blocks = ENCODING == 2;
+  const int both = made.bytes[0] + made.bytes[1];
+  expect_bytes(full, both + (blocks ? both / 8 : 0));
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    if (!made.bytes[r]) continue;
+    copy_bulk(to + r * second, layer.codes[made.matrix[r]] + (i64)made.from[r] * 16, made.bytes[r], full);
+    if (blocks)
+      copy_bulk(to + CODES + r * (second / 8), layer.scales[made.matrix[r]] + (i64)made.from[r] * 2,
+                made.bytes[r] / 8, full);
+  }
+}
+
+__device__ void copy_head(const u16* head, int group, int chunk, char* to, u64* full) {
+  const int start = chunk * piece(HEAD), left = row_bytes(HEAD) - start;
+  const int bytes = left < piece(HEAD) ? left : piece(HEAD);
+  const char* from = (const char*)head + (i64)(2 * group) * row_bytes(HEAD) + start;
+  expect_bytes(full, 2 * bytes);
+  copy_bulk(to, from, bytes, full);
+  copy_bulk(to + piece(HEAD), from + row_bytes(HEAD), bytes, full);
+}
+
+// Ask for the next piece of this warp's list.
+__device__ void refill(const Step& step, Shared& shared, Ring& ring, int stage, int warp_in_block) {
+  char* to = shared.ring[warp_in_block][stage];
+  u64* full = &shared.full[warp_in_block][stage];
+  if (ring.layer < LAYERS) {
+    if (lane_id() == 0)
+      copy_piece(shared.layers[ring.layer], shared.pieces[warp_in_block][ring.piece], CODES / 2, to, full);
+    if (++ring.piece == ring.pieces) { ring.piece = 0; ++ring.layer; }
+  } else if (ring.group < ring.end) {
+    if (lane_id() == 0) copy_head(step.head, ring.group, ring.chunk, to, full);
+    if (++ring.chunk == chunks_of(HEAD)) { ring.chunk = 0; ++ring.group; }
+  }
+}
