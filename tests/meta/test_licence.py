@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import random
 from types import SimpleNamespace
 
 import pytest
 
 from engines.records import Completion, Request
+from fixtures import licence as examined
 from fixtures import models_at_hand
 from fixtures.licence import NEW_TOKENS, NotLicensed, grant, judge_tokens
+from tests.meta import ragged
 from tests.meta.small_models import small_model
 
 CAPACITY = 48
@@ -104,6 +107,7 @@ class Table:
     """A model whose logits are given: once as its format has them, once exactly."""
 
     device = "cpu"
+    config = SimpleNamespace(get_text_config=lambda: SimpleNamespace(vocab_size=3))
 
     def __init__(self, logits, exact):
         self._logits, self._exact = logits, exact
@@ -150,6 +154,31 @@ def test_a_near_tie_is_allowed_within_the_measured_error_of_the_format(
     assert licence.worst_gap == pytest.approx(gap, rel=1e-3)
     error = 0.0 if (dtype, quantized) == ("float32", False) else 0.008
     assert licence.format_error == pytest.approx(error, rel=1e-3)
+
+
+@pytest.mark.parametrize("budget_bytes", [1, 3 * 9 * 97 * 4, 1 << 30], ids=["one", "three", "all"])
+def test_logits_of_ragged_rows_in_one_forward_are_those_of_each_row(monkeypatch, budget_bytes):
+    """The rows' own prompts and lengths decide which logits are kept, not their neighbours'."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(examined, "LOGITS_BYTES", budget_bytes)
+    model = ragged.qwen3().model
+    draw = random.Random(5)
+    done = [
+        Completion(
+            Request(tuple(draw.randrange(97) for _ in range(prompt)), new),
+            0.0,
+            (1.0,) * new,
+            tuple(draw.randrange(97) for _ in range(new)),
+            "length",
+        )
+        for prompt, new in ((1, 5), (9, 1), (4, 4), (7, 2), (2, 8))
+    ]
+    for completion, found in zip(done, examined.generated_logits(model, done), strict=True):
+        ids = [*completion.request.prompt_ids, *completion.token_ids]
+        with torch.inference_mode():
+            alone = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
+        start = len(completion.request.prompt_ids) - 1
+        torch.testing.assert_close(found, alone[start:-1], rtol=0, atol=1e-4)
 
 
 def test_an_engine_is_examined_once_and_a_new_one_at_its_address_again(monkeypatch):
