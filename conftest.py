@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from fixtures.options import Options, add_options, header_lines
-from fixtures.sharing import long_files_first, share_between_workers
+from fixtures.sharing import long_files_first, scheduler, share_between_workers
 
 pytest_plugins = [  # each after those that it imports, so that asserts are rewritten in all
     "pytester",
@@ -38,6 +38,12 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     share_between_workers(config)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """How pytest-xdist shares files between its processes."""
+    return scheduler(config, log) if config.option.dist == "loadfile" else None
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """After the choice of tests: the order in which workers take them."""
@@ -50,6 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "gpu: needs a CUDA GPU (set by the device of the test)")
     config.addinivalue_line("markers", "devices(*kinds): devices on which a test makes sense")
     config.addinivalue_line("markers", "control: an instrument check that runs before the claims")
+    config.addinivalue_line("markers", "thorough: takes seconds; run by --thorough or by its path")
     config.addinivalue_line("markers", "colab: runs the README's cells in a clean environment")
     Options.store(config)
     if Options.of(config).json_path is not None:

@@ -7,6 +7,7 @@ that the README cannot tell another story than the registry, the baselines and t
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,12 +37,14 @@ def rendered(text: str) -> str:
     return text
 
 
+@functools.cache
 def claims_table() -> str:
     """One line per claim, one column per committed baseline."""
     baselines = sorted(BASELINES.glob("*.json"))
     return markdown_table({path.stem: load_run(path).verdicts for path in baselines})
 
 
+@functools.cache
 def engine_tables() -> str:
     """One table per committed run on a GPU: its engines beside the ceilings."""
     runs = {path.stem: load_run(path) for path in sorted(BASELINES.glob("*.json"))}
@@ -53,6 +56,7 @@ def engine_tables() -> str:
     return "\n\n".join(f"`{name}`:\n\n{table}" for name, table in tables.items())
 
 
+@functools.cache
 def tree() -> str:
     """One line per file of the package folders: its name and its docstring's first sentence."""
     lines = ["```"]

@@ -10,7 +10,6 @@ from fixtures.quality_loss import item_points
 from fixtures.quality_margins import verdicts
 from reports.bounds import above, below
 
-BATCHES = (1, 8)
 METHODS = ("int8", "nf4")
 
 
@@ -24,7 +23,9 @@ def _with_bitsandbytes(device):
 @pytest.mark.claim("C22")
 @pytest.mark.claim("C10")
 @pytest.mark.claim("C26")
-@pytest.mark.parametrize("batch", BATCHES, ids="batch:{}".format)
+@pytest.mark.parametrize(
+    "batch", [1, pytest.param(8, marks=pytest.mark.thorough)], ids="batch:{}".format
+)
 def test_int8_and_nf4_decode_beside_fp16(batch, measure, judge, ceilings, device, rows, sizes):
     """Section 7.4, all eager and interleaved: int8 slower than fp16, nf4 faster than int8.
 

@@ -6,6 +6,7 @@ run on a CPU. As the real one with asynchronous scheduling does, a step may retu
 
 from __future__ import annotations
 
+import importlib
 import sys
 from dataclasses import dataclass, field
 from enum import Enum
@@ -139,9 +140,11 @@ def on_a_t4(monkeypatch: pytest.MonkeyPatch, free_bytes: int = 12 * 10**9) -> No
     from engines.precision import choose
 
     settings = choose(*T4)
-    monkeypatch.setattr("engines.vllm_start.settings_here", lambda _: settings)
     free = (free_bytes, settings.memory_bytes)
-    monkeypatch.setattr("engines.vllm_start.free_memory", lambda _: free)
+    # By sys.modules, not by the package's attribute: an inner pytest run leaves old modules there.
+    module = importlib.import_module("engines.vllm_start")
+    monkeypatch.setattr(module, "settings_here", lambda _: settings)
+    monkeypatch.setattr(module, "free_memory", lambda _: free)
 
 
 def argmax_of(model: Any) -> Callable[[list[int]], int]:

@@ -31,7 +31,7 @@ CASES = {
     "qwen3 over two tiles": Case("qwen3", "Fused", (127,)),
     "qwen3 both in one batch": Case("qwen3", "Fused", (63, 127)),
     "qwen3 from one token": Case("qwen3", "Fused", (1,)),
-    "llama": Case("llama", "Fused", (64,)),
+    "llama": Case("llama", "Fused", (20,)),
     "int8": Case("qwen3", "FusedInt8", (20,)),
     "nf4": Case("qwen3", "FusedNF4", (20,)),
     "a rotation of the wrong position": Case("qwen3", "Fused", (20,), "rotation"),

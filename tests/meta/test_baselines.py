@@ -48,6 +48,7 @@ def test_a_diff_takes_three_seconds_without_torch():
     assert processor_s("diff", LONGEST_RUN, LONGEST_RUN) < 3
 
 
+@pytest.mark.thorough
 def test_the_page_of_a_full_run_takes_ten_seconds_without_torch(tmp_path):
     assert processor_s("html", LONGEST_RUN, "-o", tmp_path / "report.html") < 10
 

@@ -19,6 +19,8 @@ from reports.page.view import BUDGET_FIGURES
 from tests.meta.browser import OpenPage, chromium
 from tests.meta.sample_pages import page_of
 
+pytestmark = pytest.mark.thorough
+
 CONTEXTS_AND_BATCHES = ((1, 1), (511, 3), (8069, 16), (131_072, 257))
 CARDS = ("T4", "H200")
 

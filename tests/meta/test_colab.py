@@ -65,6 +65,7 @@ def test_a_mistyped_flag_would_be_seen(run):
     assert run(SUITE, "--collect-only", "-q", "--resumed").ret == pytest.ExitCode.USAGE_ERROR
 
 
+@pytest.mark.thorough
 def test_the_run_resumes_and_the_reports_of_the_last_cell_are_written(run, monkeypatch):
     """The measuring cell twice, the first time cut after one test; then the report cell."""
     monkeypatch.setitem(os.environ, "COLUMNS", "200")

@@ -61,7 +61,9 @@ def stops_that_it_says(model: str) -> dict[str, list[int]]:
     return {"stops": sorted({i for completion in done.values() for i in completion.token_ids})}
 
 
-@pytest.mark.parametrize("model", SAMPLE)
+@pytest.mark.parametrize(
+    "model", [*RANDOM_MODELS, pytest.param("embedded", marks=pytest.mark.thorough)]
+)
 def test_random_ragged_workloads_get_the_tokens_that_each_request_gets_alone(model, pytestconfig):
     full = getattr(pytestconfig.option, "profile", None) == "full"
     seen = sum((served(model, seed) for seed in range(ALL if full else SAMPLE[model])), Counter())
@@ -322,6 +324,7 @@ def test_the_warm_up_leaves_no_trace_in_the_counters():
     assert engine.is_idle
 
 
+@pytest.mark.thorough
 def test_the_decode_step_is_one_graph_that_no_position_recompiles():
     """What CUDA capture needs: no host read and no shape that depends on who sits where."""
     import torch

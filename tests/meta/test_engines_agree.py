@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("torch")
 
 ENGINES = ("naive", "static_kv", "compiled")
+COMPILED_LAST = ("naive", "static_kv", pytest.param("compiled", marks=pytest.mark.thorough))
 LENGTHS = ((3, 12), (17, 5), (1, 1), (9, 20), (30, 12))
 CAPACITY = 48
 
@@ -83,7 +84,9 @@ def test_the_random_model_says_different_things(expected):
     assert len({token for answer in expected for token in answer}) > 10
 
 
-@pytest.mark.parametrize("batch_size", [1, 3], ids="batch:{}".format)
+@pytest.mark.parametrize(
+    "batch_size", [pytest.param(1, marks=pytest.mark.thorough), 3], ids="batch:{}".format
+)
 @pytest.mark.parametrize("name", ENGINES)
 def test_ragged_requests_get_what_each_gets_alone(
     name, batch_size, random_model, requests, expected
@@ -109,7 +112,7 @@ def test_expanded_attention_gives_the_same_tokens(random_model, requests, expect
         assert tokens(engine("static_kv", random_model, 3).run(requests)) == expected
 
 
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", COMPILED_LAST)
 def test_a_stop_token_ends_its_row_only(name, random_model, requests, expected):
     from dataclasses import replace
 
@@ -121,7 +124,7 @@ def test_a_stop_token_ends_its_row_only(name, random_model, requests, expected):
     assert second.token_ids == expected[0]
 
 
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", COMPILED_LAST)
 def test_a_client_that_leaves_ends_its_row_only(name, random_model, requests, expected):
     from engines.engine import ClientGone
 

@@ -204,6 +204,7 @@ def test_a_client_that_leaves_has_what_it_read():
     assert 3 <= run.exchanges[0].tokens < 50
 
 
+@pytest.mark.thorough
 def test_a_thousand_connections_at_once_are_not_throttled():
     """All are in flight together: the server saw every one before it answered the first."""
     scripts = {"hold": answer(Act(1.5, text_chunk("x")), Act(1.5, FINISH))}

@@ -35,17 +35,20 @@ def interpreted():
     return json.loads(done.stdout)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", RIGHT)
 def test_the_kernels_pick_the_plain_models_tokens(interpreted, case):
     """fp32, teacher-forced; quantized engines against their own dequantized weights."""
     assert interpreted[case]["gap"] < (1e-4 if case in QUANTIZED else 1e-5)
 
 
+@pytest.mark.thorough
 def test_a_row_gets_the_same_tokens_whoever_shares_its_batch(interpreted):
     alone = [interpreted[name]["rows"][0] for name in RIGHT[:2]]
     assert interpreted["qwen3 both in one batch"]["rows"] == alone
 
 
+@pytest.mark.thorough
 def test_a_wrong_rotation_is_seen(interpreted):
     assert interpreted["a rotation of the wrong position"]["gap"] > 0.01
 

@@ -14,6 +14,8 @@ import pytest
 from tests.meta.mini_suite import ROOT
 
 pytest.importorskip("torch")
+
+pytestmark = pytest.mark.thorough
 BLOCKS = 4
 FEW = {"TILE": 32, "SPLIT_TOKENS": 48, "STAGES": 2, "SPIN_LIMIT": 100_000}
 """So that 118 tokens are three slices of the context, each of two tiles."""

@@ -31,6 +31,7 @@ def test_the_peer_returns_what_each_request_gets_alone_with_a_time_per_token(mod
     assert engine.loaded.model.config._attn_implementation == "sdpa"
 
 
+@pytest.mark.thorough
 def test_the_peer_stops_at_stop_tokens_and_tells_each_token_once():
     engine, heard = peer(), []
     (free,) = engine.run([Request((1, 2, 3), 9)], lambda _, token: heard.append(token))
@@ -41,6 +42,7 @@ def test_the_peer_stops_at_stop_tokens_and_tells_each_token_once():
     assert stopped.token_ids == free.token_ids[: free.token_ids.index(stop) + 1]
 
 
+@pytest.mark.thorough
 def test_a_client_of_the_peer_that_leaves_ends_its_request():
     from engines.engine import ClientGone
 
@@ -52,6 +54,7 @@ def test_a_client_of_the_peer_that_leaves_ends_its_request():
     assert len(gone.token_ids) < 40
 
 
+@pytest.mark.thorough
 def test_the_peer_works_inside_inference_mode_which_it_has_to_leave():
     import torch
 

@@ -12,6 +12,8 @@ pytest.importorskip("triton", reason="needs triton, which comes with torch for C
 
 from tests.meta.mini_suite import ROOT, outside
 
+pytestmark = pytest.mark.thorough
+
 MISSING_ON_SM75 = {
     r"\btl\.dot\b": "fp16 matrix units are not used by Triton there",
     r"bfloat16": "no bf16",

@@ -37,6 +37,7 @@ def test_no_text_is_asked_twice():
     assert len(set(asked)) == len(asked)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", [0, 1])
 def test_distractors_are_wrong_distinct_and_near(seed):
     answers = right_answers()

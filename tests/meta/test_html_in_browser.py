@@ -9,6 +9,8 @@ import pytest
 from tests.meta.browser import OpenPage, chromium
 from tests.meta.sample_pages import page_of
 
+pytestmark = pytest.mark.thorough
+
 WIDTHS = (1280, 390)
 OVERLAPS = """() => {
   const boxes = Array.from(document.querySelectorAll(

@@ -168,6 +168,7 @@ def test_a_late_client_is_found_by_the_arrivals_too():
     assert sent_tests([Kept], sent_times).fault is not None
 
 
+@pytest.mark.thorough
 def test_the_client_knows_what_it_can_drive():
     found = calibrate(20.0, tokens=4, stage_s=0.5)
     rate = found.rates[0]
@@ -197,6 +198,7 @@ def test_lag_and_added_time_are_told_apart():
     assert rate.achieved_per_s == pytest.approx(10.0, rel=0.002)
 
 
+@pytest.mark.thorough
 def test_an_open_loop_goes_on_while_a_closed_one_waits():
     """The server answers one request in 0.04 s; 50 arrive per second. Only one loop says so."""
     engine = BlockingEngine(step_s=0.01)
@@ -236,6 +238,7 @@ def test_a_server_killed_in_mid_run_makes_it_invalid_but_keeps_what_was_finished
     assert any("requests failed" in fault for fault in run_faults(run, CALIBRATED))
 
 
+@pytest.mark.thorough
 def test_a_sweep_measures_capacity_and_every_load_with_every_seed():
     engine = SteppedEngine(batch_size=2, step_s=0.01)
     with server_in_a_thread(scripted_app(engine)) as url:
@@ -256,6 +259,7 @@ def test_a_sweep_measures_capacity_and_every_load_with_every_seed():
     assert points[0]["e2e_p50_s"]["n"] == 2
 
 
+@pytest.mark.thorough
 def test_a_sweep_is_refused_where_the_client_cannot_drive_it(monkeypatch):
     slow = Calibration((ClientRate(100.0, 60.0, 0.5, 2.0, 1.0, 3.0, 0, 100),))
     monkeypatch.setattr("fixtures.load_runs.calibrate", lambda *_, **__: slow)

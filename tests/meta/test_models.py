@@ -102,6 +102,7 @@ def test_random_weights_follow_shape_and_seed_and_say_so(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("query_scale", "varied"), [(4.0, True), (1.0, False)], ids=["used", "plain"]
 )
+@pytest.mark.thorough
 def test_random_weights_do_not_say_one_token_for_ever(query_scale, varied, monkeypatch, tmp_path):
     """Four answers of 12 tokens: 32 different ones in all; 8 at the plain initializer range."""
     import torch

@@ -65,6 +65,7 @@ def sound_and_broken(method, questions):
     )
 
 
+@pytest.mark.thorough
 def test_nf4_meets_every_margin_and_with_shuffled_scales_none():
     """Planted fault on trained weights: facts are lost, so accuracy falls by some 20 points."""
     questions = sample_questions(load_questions(GEOGRAPHY), 100, seed=0)

@@ -27,6 +27,7 @@ def test_a_static_cache_is_compiled_once(static):
     assert (static.graphs, static.after_first_step, static.dynamic) == (1, 0, False)
 
 
+@pytest.mark.thorough
 def test_a_growing_cache_is_compiled_again_or_for_any_length(model):
     from engines.recompiles import count_growing
 
@@ -35,6 +36,7 @@ def test_a_growing_cache_is_compiled_again_or_for_any_length(model):
     assert count.after_first_step > 0 or count.dynamic
 
 
+@pytest.mark.thorough
 def test_what_was_compiled_before_does_not_answer_for_a_later_count(model, static):
     """The compiler remembers per function what it has seen; counts must not depend on order."""
     from engines.recompiles import count_static

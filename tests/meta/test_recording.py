@@ -91,6 +91,7 @@ def test_resume_finishes_without_repeating(suite):
     assert [t["block"] for t in found["experiment"]["tests"]] == [0, 0, 1, 1]
 
 
+@pytest.mark.thorough
 def test_resume_refuses_another_kind_of_run(suite):
     """One run with everything changed; each difference alone is in test_journal."""
     suite.run("-k", "n:0")
@@ -107,6 +108,7 @@ def test_resume_refuses_another_kind_of_run(suite):
         assert was in done.stderr
 
 
+@pytest.mark.thorough
 def test_resume_accepts_another_host_of_the_same_kind_as_a_new_block(suite):
     suite.run("-k", "n:0")
     lines = suite.journal.read_text().splitlines()
@@ -131,6 +133,7 @@ def test_a_missing_folder_is_said_at_the_start(suite):
     assert len([line for line in done.stderr.splitlines() if line.strip()]) == 1
 
 
+@pytest.mark.thorough
 def test_salvage_gives_a_json_that_pytest_benchmark_compares(suite):
     suite.run()
     suite.json.unlink()
