@@ -9,6 +9,13 @@ from tests.meta.bench import FLOOR_S, Bench
 from tests.meta.controls_vllm import beside_ours, split
 
 
+@pytest.fixture(autouse=True, scope="module")
+def imported_here():
+    """An inner run forgets what it was the first to import; torch cannot be imported twice."""
+    pytest.importorskip("torch")
+    import engines.vllm_engine  # noqa: F401  # imported for the modules that stay
+
+
 @pytest.fixture
 def bench(monkeypatch):
     return Bench(monkeypatch)
