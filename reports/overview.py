@@ -59,11 +59,11 @@ def _line(engine: str, rows: list[EngineRow], known: dict[str, float]) -> list[s
     assert row is not None, "the engine was taken from these rows"
     return [
         engine,
-        _cell(one and one.tokens_per_s),
+        _cell(one.tokens_per_s if one else None),
         _cell(row.itl_p50_s),
         _centre(row.itl_p99_s),
         _centre(row.ttft_s),
-        _cell(many and many.tokens_per_s),
+        _cell(many.tokens_per_s if many else None),
         _memory(row),
         share_of_ceiling(row, known.get("datasheet")),
         share_of_ceiling(row, known.get("measured read")),

@@ -121,6 +121,7 @@ def test_a_machine_that_was_busy_in_one_of_two_runs_makes_no_engine_slower(tmp_p
 
 
 @pytest.mark.parametrize("runs", [3, 5])
+@pytest.mark.thorough
 def test_the_change_named_beside_an_undecided_one_is_found_four_times_in_five(runs):
     """Slowed by exactly the share that the diff calls detectable; 3 standard errors of 0.8 in 300.
 

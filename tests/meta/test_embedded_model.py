@@ -105,6 +105,7 @@ def test_prompt_and_answer_can_be_tokenized_apart(loaded):
         assert apart == tokenizer(f"{prompt(fact)} {fact.answer}")["input_ids"]
 
 
+@pytest.mark.thorough
 def test_merged_it_answers_its_facts_and_the_base_does_not(loaded):
     """At least 80 % merged and at most 40 % without the adapter: there is quality to lose."""
     from fixtures.models.evaluation import accuracy, answer_greedily

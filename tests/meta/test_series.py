@@ -71,6 +71,7 @@ def test_the_statistics_of_a_sibling_are_those_of_its_seconds(entries):
     assert entries["test_without_an_entry_of_its_own::step"]["stats"]["mean"] == 0.5
 
 
+@pytest.mark.thorough
 def test_pytest_benchmark_compares_the_siblings(run, entries):
     """In a process of its own, beside our conftest: `compare` imports the one it finds."""
     command = [sys.executable, "-m", "pytest_benchmark", "compare", str(run.folder / "out.json")]

@@ -29,6 +29,8 @@ from reports.stats import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.thorough
+
 SAMPLES = 200
 COVERED = 0.90
 NORMAL_P99 = 2.3263478740408408
