@@ -41,15 +41,15 @@ def _cells(row: EngineRow, datasheet: Any, read: Any) -> list[str]:
         f"{row.prompt_tokens} + {row.new_tokens}",
         with_interval(row.tokens_per_s),
         with_interval(row.step_s),
-        _with_interval_or_dash(row.itl_p50_s),
-        _with_interval_or_dash(row.itl_p99_s),
-        _with_interval_or_dash(row.ttft_s),
+        with_interval_or_dash(row.itl_p50_s),
+        with_interval_or_dash(row.itl_p99_s),
+        with_interval_or_dash(row.ttft_s),
         share_of_ceiling(row, datasheet),
         share_of_ceiling(row, read),
-        _with_interval_or_dash(row.layer_overhead_s),
-        _bytes(row.weights_bytes),
-        _bytes(row.kv_bytes),
-        _bytes(row.peak_bytes),
+        with_interval_or_dash(row.layer_overhead_s),
+        bytes_or_dash(row.weights_bytes),
+        bytes_or_dash(row.kv_bytes),
+        bytes_or_dash(row.peak_bytes),
         row.quality.text,
     ]
 
@@ -73,9 +73,11 @@ def with_interval(estimate: Estimate) -> str:
     return f"{unit.with_label(estimate.centre)} [{unit.number(low)}, {unit.number(high)}]"
 
 
-def _with_interval_or_dash(estimate: Estimate | None) -> str:
+def with_interval_or_dash(estimate: Estimate | None) -> str:
+    """As `with_interval`, or a dash where nothing was measured."""
     return "–" if estimate is None else with_interval(estimate)
 
 
-def _bytes(value: int | None) -> str:
+def bytes_or_dash(value: int | None) -> str:
+    """`1.21 GB`, or a dash where nothing is known."""
     return "–" if value is None else printed_unit("bytes", value).with_label(value)

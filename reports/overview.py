@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reports.engine_table import share_of_ceiling, with_interval
-from reports.ladder import bandwidths
+from reports.engine_table import bytes_or_dash, share_of_ceiling, with_interval_or_dash
+from reports.ladder import BESIDE, bandwidths
+from reports.ladder import ORDER as RUNGS
 from reports.markdown import table
 from reports.units import printed_unit, significant
 
@@ -20,10 +21,7 @@ if TYPE_CHECKING:
     from reports.runfile import RunFile
 
 BATCH = 16
-ORDER = (
-    "naive", "static_kv", "compiled", "fused", "fused_int8", "fused_nf4", "int8", "nf4",
-    "static_batch", "generate_batch", "continuous", "continuous_graph", "vllm",
-)  # fmt: skip
+ORDER = (*RUNGS, "int8", "nf4", "static_batch", "generate_batch", *BESIDE)
 INDEPENDENT = {
     ("qwen3-0.6b-shape", "naive"): {1: 39.0},
     ("qwen3-0.6b-shape", "compiled"): {1: 697.0},
@@ -59,15 +57,15 @@ def _line(engine: str, rows: list[EngineRow], known: dict[str, float]) -> list[s
     assert row is not None, "the engine was taken from these rows"
     return [
         engine,
-        _cell(one.tokens_per_s if one else None),
-        _cell(row.itl_p50_s),
+        with_interval_or_dash(one.tokens_per_s if one else None),
+        with_interval_or_dash(row.itl_p50_s),
         _centre(row.itl_p99_s),
         _centre(row.ttft_s),
-        _cell(many.tokens_per_s if many else None),
-        _memory(row),
+        with_interval_or_dash(many.tokens_per_s if many else None),
+        bytes_or_dash(row.peak_bytes or row.weights_bytes + row.kv_bytes),
         share_of_ceiling(row, known.get("datasheet")),
         share_of_ceiling(row, known.get("measured read")),
-        _cell(row.layer_overhead_s),
+        with_interval_or_dash(row.layer_overhead_s),
         _independent(row),
     ]
 
@@ -78,19 +76,10 @@ def _longest(engine: str, batch_size: int, rows: list[EngineRow]) -> EngineRow |
     return max(own, key=lambda row: row.new_tokens, default=None)
 
 
-def _cell(estimate: Estimate | None) -> str:
-    return "–" if estimate is None else with_interval(estimate)
-
-
 def _centre(estimate: Estimate | None) -> str:
     if estimate is None:
         return "–"
     return printed_unit(estimate.unit, estimate.centre).with_label(estimate.centre)
-
-
-def _memory(row: EngineRow) -> str:
-    held = row.peak_bytes or row.weights_bytes + row.kv_bytes
-    return printed_unit("bytes", held).with_label(held)
 
 
 def _independent(row: EngineRow) -> str:
