@@ -45,7 +45,6 @@ def test_without_warm_up_the_conclusion_is_reversed(
         experiment_options.model_for(device),
         device,
         measure.shape(),
-        adapter="none",  # merged it would cost no time, and importing peft is no part of the claim
         backend=profile.compile_backend(device),
     )
     room = room_here(profile.cold_processes)
