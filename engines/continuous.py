@@ -33,8 +33,11 @@ class Continuous(SlotEngine):
         self.cancelled.append(request_id)
 
     def step(self) -> list[Completion]:
-        """One iteration: drop, admit, decode a token for every running row. Returns who ended."""
-        return [*self._drop(), *self._admit(), *self._decode()]
+        """One iteration: drop, decode a token for every running row, admit. Returns who ended.
+
+        A slot that decoding frees is filled at once, and a first token need not wait for a second.
+        """
+        return [*self._drop(), *self._decode(), *self._admit()]
 
     def _drop(self) -> list[Completion]:
         done = []

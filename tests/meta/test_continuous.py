@@ -195,6 +195,7 @@ def test_cancelling_frees_the_slot_in_the_next_step():
         ("waiting", "cancelled"),
     ]
     assert [a.request.request_id for a in engine.running.values()] == ["next"]
+    assert engine.step() == []
     assert len(engine.step()) == 1
     assert engine.is_idle
 

@@ -146,6 +146,9 @@ def test_nvml_is_read_and_its_absence_is_no_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert nvml_source() is None
     monkeypatch.setitem(sys.modules, "pynvml", FAKE_NVML)
+    assert nvml_source() is None, "without CUDA nobody knows which of NVML's GPUs is meant"
+    in_use = SimpleNamespace(uuid="0dd1")
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda _: in_use)
     sample = nvml_source()()
     assert (sample.sm_clock_hz, sample.power_w, sample.reasons) == (1_590e6, 69.5, 0x04)
     assert sample.other_processes == 1  # of the two one is this, whatever id a container gives it
@@ -212,8 +215,8 @@ FAKE_NVML = SimpleNamespace(
     NVML_TEMPERATURE_GPU=0,
     NVMLError=RuntimeError,
     nvmlInit=lambda: None,
-    nvmlDeviceGetHandleByIndex=lambda index: index,
-    nvmlDeviceGetClockInfo=lambda *_: 1590,
+    nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
+    nvmlDeviceGetClockInfo=lambda gpu, _: 1590 if gpu == "GPU-0dd1" else 300,
     nvmlDeviceGetTemperature=lambda *_: 60,
     nvmlDeviceGetPowerUsage=lambda _: 69_500,
     nvmlDeviceGetCurrentClocksThrottleReasons=lambda _: 0x04,
