@@ -20,7 +20,8 @@ experiments); achieved over offered to 0.7 %; the backlog's growth at 110 % to 1
 expected 11; the open loop's p99 over the closed one's is 3.4, and always clear of 1.5. Little's law
 needs no long run, since it is exact from an empty server to an empty one: 12 requests of 16 tokens.
 
-Every other model and device gets short loads in that profile, without a p99, and these in `full`.
+An endpoint gets these loads too. Every other model and device gets short ones in that profile,
+without a p99, and these in `full`.
 """
 
 from __future__ import annotations
@@ -67,8 +68,10 @@ TOO_FEW = "too few requests per run for a p99"
 
 
 @pytest.fixture(scope="session")
-def load(profile, device, loaded):
-    """How much of it is measured for this model on this device."""
+def load(profile, device, loaded, experiment_options):
+    """How much is measured for this model on this device; an endpoint batches, and is quick."""
+    if experiment_options.endpoint:
+        return profile.small_load
     return profile.load(device, loaded.shape.num_parameters)
 
 
