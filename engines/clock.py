@@ -50,12 +50,14 @@ class Clock:
         return _recorded_event()
 
     def seconds(self, stamps: Sequence[Stamp]) -> tuple[float, ...]:
-        """Times [s] of these stamps on the run's clock; waits for the device once."""
+        """Times [s] of these stamps on the run's clock; waits for them, not for what came after."""
         if not stamps:
             return ()
         if self._anchor is None:
             return tuple(s for s in stamps if isinstance(s, float))
-        torch.cuda.synchronize()
+        for stamp in stamps:
+            if not isinstance(stamp, float):
+                stamp.synchronize()
         event, anchor_s = self._anchor
         return tuple(
             s if isinstance(s, float) else anchor_s + event.elapsed_time(s) / 1e3 for s in stamps

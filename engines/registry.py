@@ -23,6 +23,7 @@ _WHERE = {
     "compiled": ("engines.compiled", "Compiled"),
     "continuous": ("engines.continuous", "Continuous"),
     "continuous_graph": ("engines.continuous_graph", "ContinuousGraph"),
+    "fused_continuous": ("engines.fused_continuous", "FusedContinuous"),
     "static_batch": ("engines.static_batch", "StaticBatch"),
     "generate_batch": ("engines.generate_batch", "GenerateBatch"),
     "int8": ("engines.quantized", "Int8"),

@@ -1,0 +1,176 @@
+"""Continuous batching near the limit: the same scheduling, over steps that the host never delays.
+
+`continuous` asks the device for a step's tokens before it launches the next. Here step n + 1 is
+launched first, and the tokens of step n are read and handed out while it runs: the device takes
+each row's token from its own memory, and how far a row has come is known without its tokens. The
+price is one wasted row when an answer ends at a stop token, since by then its next row is under
+way.
+
+Prompts are not run apart from the others: their tokens are rows like any other, as many per step
+as there is room for beside the rows that decode, so that no running stream waits for a long prompt
+(chunked prefill: Agrawal et al. 2023, "SARATHI").
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engines.batched_rows import Row, RowBatches
+from engines.continuous import Continuous
+from engines.footprint import decode_step_bytes
+from engines.fused import check_triton
+from engines.fused_weights import FusedNotAvailable
+from engines.precision import settings_here
+
+if TYPE_CHECKING:
+    from engines.answer import Answer
+    from engines.batched_rows import Flight
+    from engines.engine import WarmUp
+    from engines.models import LoadedModel
+    from engines.records import Completion
+
+ROWS_ALONE = 256
+"""Rows of a step that only feeds prompts."""
+ROWS_MIXED = 128
+"""Rows of a step that also decodes, which makes everyone's next token wait for it."""
+
+
+@dataclass(eq=False, slots=True)
+class Seat:
+    """A request in its slot: how much of it has been launched so far."""
+
+    slot: int
+    answer: Answer
+    fed: int = 0
+    asked: int = 0
+
+    @property
+    def unfed(self) -> int:
+        """Tokens of the prompt that are still to be launched."""
+        return len(self.answer.request.prompt_ids) - self.fed
+
+    @property
+    def wants_more(self) -> bool:
+        """Its prompt is through, and its answer may get longer than what is under way."""
+        return not self.unfed and self.asked < self.answer.request.max_new_tokens
+
+    def next_token(self) -> Row:
+        """The row that continues what the slot produced last."""
+        row = Row(self.slot, self.fed + self.asked - 1)
+        self.asked += 1
+        return row
+
+    def next_of_prompt(self, count: int) -> list[Row]:
+        """The next tokens of the prompt; the last one of all asks for the first new token."""
+        ids = self.answer.request.prompt_ids
+        start, self.fed = self.fed, self.fed + count
+        self.asked = int(self.fed == len(ids))
+        last = len(ids) - 1
+        return [Row(self.slot, at, ids[at], at == last) for at in range(start, self.fed)]
+
+
+class FusedContinuous(Continuous):
+    """Qwen3 and Llama on sm_80 and newer; results, queue and slots are those of `Continuous`."""
+
+    name = "fused_continuous"
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        *,
+        dependent_launch: bool = False,
+        rows_alone: int = ROWS_ALONE,
+        rows_mixed: int = ROWS_MIXED,
+        **shared: Any,
+    ) -> None:
+        check_triton(loaded.device)
+        _check_dot(loaded.device)
+        super().__init__(loaded, step="eager", **shared)
+        self.rows_alone = max(rows_alone, self.batch_size)
+        self.rows_mixed = max(rows_mixed, self.batch_size + 1)
+        most_rows = max(self.rows_alone, self.rows_mixed)
+        self.batches = RowBatches(self._step(most_rows, dependent_launch), self.clock)
+        self.seats: dict[int, Seat] = {}
+        self.flights: deque[tuple[Flight, list[tuple[int, Seat]]]] = deque()
+
+    def warm_up(self, prompt_tokens: int, max_new_tokens: int) -> WarmUp:
+        """Build all buckets, then as every engine over slots."""
+        self.batches.prepare()
+        self.slots.built_in_s = self.batches.built_in_s
+        return super().warm_up(prompt_tokens, max_new_tokens)
+
+    def bytes_per_step(self, context_tokens: int) -> int:
+        """Weights once for all rows, and of every row the keys and values that there are."""
+        return decode_step_bytes(self.loaded, context_tokens, self.batch_size)
+
+    def step(self) -> list[Completion]:
+        """Launch the next step, then hand out the tokens of the one before."""
+        done = self._drop()
+        self._seat()
+        rows, wanted = self._plan()
+        if rows:
+            self.flights.append((self.batches.launch(rows), wanted))
+        if self.flights and (len(self.flights) > 1 or not rows):
+            done += self._land(*self.flights.popleft())
+        return done
+
+    def _seat(self) -> None:
+        """Give each free slot to a waiting request; nothing is computed yet."""
+        while self.slots.free and (answer := self._next()):
+            slot = min(self.slots.free)
+            self.slots.free.remove(slot)
+            self.running[slot] = answer
+            self.seats[slot] = Seat(slot, answer)
+
+    def _plan(self) -> tuple[list[Row], list[tuple[int, Seat]]]:
+        """Rows of the next step, and which of them produce a token for whom."""
+        going_on = [seat for seat in self.seats.values() if seat.wants_more]
+        rows = [seat.next_token() for seat in going_on]
+        wanted = list(enumerate(going_on))
+        most = self.rows_mixed if rows else self.rows_alone
+        for seat in [seat for seat in self.seats.values() if seat.unfed]:
+            rows += seat.next_of_prompt(min(seat.unfed, most - len(rows)))
+            if not seat.unfed:
+                wanted.append((len(rows) - 1, seat))
+        self._count(len(rows), len(going_on))
+        return rows, wanted
+
+    def _count(self, rows: int, going_on: int) -> None:
+        if not rows:
+            return
+        counters = self.slots.counters
+        counters.decode_forwards += going_on > 0
+        counters.prefill_forwards += going_on == 0
+        counters.busy_rows += rows
+        counters.computed_rows += self.batches.bucket(rows)
+
+    def _land(self, flight: Flight, wanted: list[tuple[int, Seat]]) -> list[Completion]:
+        tokens = flight.tokens()
+        ended = []
+        for row, seat in wanted:
+            if self.seats.get(seat.slot) is not seat:
+                continue  # it ended when this step was already under way
+            if not seat.answer.accept(tokens[row], flight.stamp, self.on_token):
+                ended.append(seat.slot)
+        return [self._retire(slot) for slot in ended]
+
+    def _retire(self, slot: int) -> Completion:
+        """Nothing has to be told to the device: a slot is a number in a row."""
+        del self.seats[slot]
+        self.slots.free.add(slot)
+        return self.running.pop(slot).completion(self.clock)
+
+    def _step(self, most_rows: int, dependent_launch: bool) -> Any:
+        from engines.batched_step import BatchedStep
+
+        return BatchedStep(self.slots.state, most_rows, dependent_launch=dependent_launch)
+
+
+def _check_dot(device: str) -> None:
+    if device == "cuda" and not settings_here(device).triton_fp16_dot:
+        raise FusedNotAvailable(
+            "fused_continuous multiplies on matrix units through Triton, which needs sm_80: "
+            "use the engine continuous_graph"
+        )
