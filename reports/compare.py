@@ -19,6 +19,7 @@ from reports.differences import (
     settings_that_differ,
     verdict_changes,
 )
+from reports.moments import spreads_seen
 from reports.run_spread import assumed_spread
 from reports.timings import labels, timings
 
@@ -110,7 +111,9 @@ def compare(
     complete = paired and all(len(b) == len(a) == len(before) for b, a in pairs)
     if paired and not complete:
         raise ValueError("--paired needs every common benchmark in every run; some lack one")
-    found = contrasts(pairs, run_spread=spread, paired=paired)
+    seen = {} if run_spread is not None else spreads_seen([*before, *after], common)
+    spreads = [max(spread, seen.get(name, 0.0)) for name in common]
+    found = contrasts(pairs, run_spread=spreads, paired=paired)
     itself = _run_ids(before) == _run_ids(after)
     names = labels(before, common)
     return Comparison(

@@ -97,15 +97,20 @@ class Contrast:
 def contrasts(
     pairs: Sequence[tuple[Sequence[RunTiming], Sequence[RunTiming]]],
     *,
-    run_spread: float,
+    run_spread: float | Sequence[float],
     paired: bool = False,
 ) -> list[Contrast]:
     """One contrast per benchmark, with p-values corrected over all of them (Holm).
 
     `run_spread` is the standard deviation between runs, as a share, that is assumed where a single
-    run per side cannot show it. `paired` takes the i-th runs of both sides as one pair.
+    run per side cannot show it: one for all, or one per benchmark. `paired` takes the i-th runs of
+    both sides as one pair.
     """
-    raw = [_paired(b, a) if paired else _unpaired(b, a, run_spread) for b, a in pairs]
+    spreads = np.broadcast_to(run_spread, len(pairs)).tolist()
+    raw = [
+        _paired(b, a) if paired else _unpaired(b, a, spread)
+        for (b, a), spread in zip(pairs, spreads, strict=True)
+    ]
     moderated = _moderate(raw)
     p_values = [_p_value(one) for one in moderated]
     adjusted = holm_adjusted(p_values)

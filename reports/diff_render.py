@@ -50,7 +50,8 @@ def method(comparison: Comparison) -> str:
         return (
             "One run per side: intervals are within-run only. A word assumes that runs differ by "
             f"{comparison.run_spread:.0%} among themselves (what is usual, or what their measured "
-            "bandwidths differ by); several runs per side would measure it "
+            "bandwidths differ by), and each figure by what it differs by between the tests of one "
+            "run that repeat it, where that is more; several runs per side would measure it "
             f"({margin})."
         )
     how = "pairs of runs" if comparison.paired else "runs"

@@ -88,9 +88,14 @@ def labels(runs: Sequence[RunFile], names: Sequence[str]) -> dict[str, str]:
     }
 
 
+def phase_of(entry: Mapping[str, Any]) -> str | None:
+    """Return `decode`, `TTFT` or `ITL` for a sibling entry, None for a test's own rounds."""
+    return PHASES.get(str(entry["fullname"]).split()[-1].rpartition("::")[2])
+
+
 def _short_label(entry: Mapping[str, Any]) -> str | None:
     info = entry.get("extra_info")
-    phase = PHASES.get(str(entry["fullname"]).split()[-1].rpartition("::")[2])
+    phase = phase_of(entry)
     if phase is None or not isinstance(info, Mapping):
         return None
     engine, batch_size = info.get("engine"), info.get("batch_size")

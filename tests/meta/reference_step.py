@@ -18,7 +18,7 @@ class ReferenceStep:
         self.table = torch.zeros(4, most_rows * 2, dtype=torch.int32)
         self.chosen = torch.zeros(most_rows * 2, dtype=torch.int32)
 
-    def __call__(self, rows: int) -> None:
+    def __call__(self, rows: int, *, apart: bool) -> None:
         """Tokens, slots and positions are the first three rows of the table."""
         waves: list[dict[int, int]] = []
         for row, (_, slot, position, _) in enumerate(self.table.T[:rows].tolist()):
@@ -27,6 +27,7 @@ class ReferenceStep:
                 if wave is None:
                     waves.append(wave := {})
                 wave[slot] = row
+        assert len(waves) <= 1 or not apart
         for wave in waves:
             self._run(wave)
 

@@ -120,6 +120,38 @@ def test_a_machine_that_was_busy_in_one_of_two_runs_makes_no_engine_slower(tmp_p
     assert said["bandwidth, measured read"] == ("4,120 GB/s", "2,060 GB/s")
 
 
+def repeated(seed, times):
+    """A run in which other tests measure the same TTFT again, these times as long."""
+    run = gpu_run(seed, between=0.0)
+    (first,) = [e for e in run["benchmarks"] if e["fullname"].endswith("compiled@1 ttft")]
+    for index, factor in enumerate(times):
+        again = json.loads(json.dumps(first))
+        again["fullname"] = first["fullname"].replace("::", f"::test_again_{index}_", 1)
+        again["stats"] |= {key: factor * again["stats"][key] for key in ("median", "mean")}
+        run["benchmarks"].append(again)
+    return run
+
+
+def test_a_figure_that_wanders_within_a_run_is_not_trusted_more_between_runs(tmp_path, monkeypatch):
+    """A host's moods: one test of five saw a TTFT of 1.7 times the usual, steadily."""
+    (before,) = [saved(tmp_path / "a.json", repeated(1, (1.0, 1.2, 0.95, 0.9)))]
+    (after,) = [saved(tmp_path / "b.json", repeated(2, (1.7, 1.05, 1.1, 1.0)))]
+    assert not any("TTFT" in label for label in changed(compare([before], [after])))
+    monkeypatch.setattr("reports.compare.spreads_seen", lambda *_: {})
+    assert "compiled@1 TTFT" in {label[:15] for label in changed(compare([before], [after]))}
+
+
+def test_a_steady_figure_is_still_found_slower_from_one_run_a_side(tmp_path):
+    before = saved(tmp_path / "a.json", repeated(1, (1.0, 1.0, 1.01, 0.99)))
+    after = repeated(1, (1.0, 1.0, 1.01, 0.99))
+    for entry in after["benchmarks"]:
+        if "compiled@1" in entry["fullname"]:
+            entry["stats"] |= {key: 1.5 * entry["stats"][key] for key in ("median", "mean")}
+    after["experiment"]["run_id"] = "another"
+    found = changed(compare([before], [saved(tmp_path / "b.json", after)]))
+    assert "compiled@1 decode" in found
+
+
 @pytest.mark.parametrize("runs", [3, 5])
 @pytest.mark.thorough
 def test_the_change_named_beside_an_undecided_one_is_found_four_times_in_five(runs):

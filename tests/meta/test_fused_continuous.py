@@ -67,11 +67,11 @@ def test_a_row_of_the_neighbour_is_caught(monkeypatch):
 def test_a_position_too_far_is_caught(monkeypatch):
     from engines.fused_continuous import Seat
 
-    def too_far(self):
-        from engines.batched_rows import Row
+    right = Seat.next_token
 
-        self.asked += 1
-        return Row(self.slot, self.fed + self.asked - 1)
+    def too_far(self):
+        row = right(self)
+        return row._replace(position=row.position + 1)
 
     monkeypatch.setattr(Seat, "next_token", too_far)
     with pytest.raises(AssertionError, match="below the best logit"):
@@ -161,7 +161,7 @@ def test_the_warm_up_leaves_no_trace_and_too_long_requests_are_refused(monkeypat
 
 def test_buckets_are_powers_of_two_and_the_smallest_is_taken(monkeypatch):
     batches = engine_for(monkeypatch=monkeypatch, rows_alone=64, rows_mixed=48).batches
-    assert batches.buckets() == [1, 2, 4, 8, 16, 32, 64]
+    assert batches.buckets == [1, 2, 4, 8, 16, 32, 64]
     assert [batches.bucket(n) for n in (1, 2, 3, 33, 64)] == [1, 2, 4, 64, 64]
 
 
