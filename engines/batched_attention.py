@@ -1,10 +1,12 @@
 """Attention of many new tokens, each over the cached context of its own slot.
 
-All keys and values of a step are stored before any row attends, in a kernel of their own: so rows
-may be consecutive tokens of one prompt, and a prompt is fed like any other rows. A program takes
-one row, one head of keys with all queries that share it, and every SPLITS-th block of the context.
-How long that context is it reads from the device: row r stands at `row_positions[r]`, and a row
-that stands nowhere, at −1, does nothing.
+A program takes one row, one head of keys with all queries that share it, and every SPLITS-th block
+of the context. How long that context is it reads from the device: row r stands at
+`row_positions[r]`, and a row that stands nowhere, at −1, does nothing.
+
+Where no two rows share a slot, the attention norms and rotates its queries and its new key itself
+and stores the key and the value on the way. Rows that are consecutive tokens of one prompt attend
+to each other's keys, so there all of them are placed by a kernel of its own before.
 """
 
 from __future__ import annotations
@@ -12,92 +14,139 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from engines.batched_kernels import after_the_kernel_before
+from engines.batched_kernels import after_the_kernel_before, fetch_ahead
 
 
 @triton.jit
-def summed(parts, at, split_stride, SPLITS: tl.constexpr):
-    """One value of a product from all its parts."""
-    values = tl.load(parts + at)
+def summed(parts, at, ok, split_stride, SPLITS: tl.constexpr):
+    """Values of a product from all its parts."""
+    values = tl.load(parts + at, ok, other=0)
     for split in tl.static_range(1, SPLITS):
-        values += tl.load(parts + split * split_stride + at)
+        values += tl.load(parts + split * split_stride + at, ok, other=0)
     return values
 
 
 @triton.jit
+def turned_heads(
+    parts, at, ok, split_stride, gain, cosine_row, sine_row, epsilon,
+    HEAD_DIM: tl.constexpr, SPLITS: tl.constexpr, NORMED: tl.constexpr,
+):  # fmt: skip
+    """Heads [N, HEAD_DIM] after their norm and rotation (Su et al. 2021), in fp32.
+
+    `at` is where each begins, [N, 1]. Column i is rotated with column i + HEAD_DIM / 2.
+    """
+    HALF: tl.constexpr = HEAD_DIM // 2
+    half = tl.arange(0, HALF)[None, :]
+    low = summed(parts, at + half, ok, split_stride, SPLITS)
+    high = summed(parts, at + HALF + half, ok, split_stride, SPLITS)
+    if NORMED:
+        squares = tl.sum(low * low + high * high, axis=1)[:, None]
+        scale = tl.rsqrt(squares / HEAD_DIM + epsilon)
+        low *= scale * tl.load(gain + half).to(tl.float32)
+        high *= scale * tl.load(gain + HALF + half).to(tl.float32)
+    cosines = tl.load(cosine_row + half)
+    sines = tl.load(sine_row + half)
+    pair = tl.join(low * cosines - high * sines, high * cosines + low * sines)
+    return tl.reshape(tl.permute(pair, (0, 2, 1)), (low.shape[0], HEAD_DIM))
+
+
+@triton.jit
 def place_heads(
-    parts, q_gain, k_gain, cosine_table, sine_table, row_slots, row_positions,
+    qkv, q_gain, k_gain, cosine_table, sine_table, row_slots, row_positions,
     queries, keys, values, row_stride, epsilon,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, CAPACITY: tl.constexpr,
-    SPLITS: tl.constexpr, NORMED: tl.constexpr, PDL: tl.constexpr,
+    QKV_SPLITS: tl.constexpr, NORMED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Norm and rotate (Su et al. 2021) queries and keys; store keys and values at their place."""
+    """Queries [rows, H·D] ready to attend; keys and values in the cache."""
     after_the_kernel_before(PDL)
-    HALF: tl.constexpr = HEAD_DIM // 2
     row, head = tl.program_id(0), tl.program_id(1)
     position = tl.load(row_positions + row)
     if position < 0:
         return
-    half = tl.arange(0, HALF)
     WIDTH: tl.constexpr = (HEADS + 2 * KV_HEADS) * HEAD_DIM
-    at = row * WIDTH + head * HEAD_DIM + half
-    stride = row_stride * WIDTH
-    low = summed(parts, at, stride, SPLITS)
-    high = summed(parts, at + HALF, stride, SPLITS)
     kind = queries.dtype.element_ty
+    one = tl.arange(0, 1)[:, None]
+    lanes = tl.arange(0, HEAD_DIM)[None, :]
+    at = row * WIDTH + head * HEAD_DIM + one
     slot = tl.load(row_slots + row)
+    cached = (slot * KV_HEADS + (head - HEADS) % KV_HEADS).to(tl.int64) * CAPACITY + position
     if head >= HEADS + KV_HEADS:
-        cached = (slot * KV_HEADS + head - HEADS - KV_HEADS).to(tl.int64) * CAPACITY + position
-        tl.store(values + cached * HEAD_DIM + half, low.to(kind))
-        tl.store(values + cached * HEAD_DIM + HALF + half, high.to(kind))
-        return
-    if NORMED:
+        value = summed(qkv, at + lanes, lanes >= 0, row_stride * WIDTH, QKV_SPLITS)
+        tl.store(values + cached * HEAD_DIM + lanes, value.to(kind))
+    else:
         gain = q_gain
+        out = queries + (row * HEADS + head) * HEAD_DIM
         if head >= HEADS:
             gain = k_gain
-        scale = tl.rsqrt(tl.sum(low * low + high * high, axis=0) / HEAD_DIM + epsilon)
-        low *= scale * tl.load(gain + half).to(tl.float32)
-        high *= scale * tl.load(gain + HALF + half).to(tl.float32)
-    cosines = tl.load(cosine_table + position * HALF + half)
-    sines = tl.load(sine_table + position * HALF + half)
-    out = queries + (row * HEADS + head) * HEAD_DIM
-    if head >= HEADS:
-        cached = (slot * KV_HEADS + head - HEADS).to(tl.int64) * CAPACITY + position
-        out = keys + cached * HEAD_DIM
-    tl.store(out + half, (low * cosines - high * sines).to(kind))
-    tl.store(out + HALF + half, (high * cosines + low * sines).to(kind))
+            out = keys + cached * HEAD_DIM
+        turned = turned_heads(
+            qkv, at, one >= 0, row_stride * WIDTH, gain, cosine_table + position * HEAD_DIM // 2,
+            sine_table + position * HEAD_DIM // 2, epsilon, HEAD_DIM, QKV_SPLITS, NORMED,
+        )  # fmt: skip
+        tl.store(out + lanes, turned.to(kind))
 
 
 @triton.jit
 def attend(
-    queries, keys, values, row_slots, row_positions, out, parts, sums,
+    qkv, q_gain, k_gain, cosine_table, sine_table, row_slots, row_positions,
+    queries, keys, values, out, parts, sums, row_stride, epsilon, ahead,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, CAPACITY: tl.constexpr,
-    SPLITS: tl.constexpr, KV_BLOCK: tl.constexpr, TILE: tl.constexpr, PDL: tl.constexpr,
+    QKV_SPLITS: tl.constexpr, NORMED: tl.constexpr, PLACES: tl.constexpr, SPLITS: tl.constexpr,
+    KV_BLOCK: tl.constexpr, TILE: tl.constexpr, AHEAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """One split writes `out` [rows, H·D] at once, several write parts [rows, S, H·D] and sums."""
+    """One split writes `out` [rows, H·D] at once, several write parts [rows, S, H·D] and sums.
+
+    The first split begins with the row's own token; the blocks are of those before it.
+    """
+    fetch_ahead(ahead, AHEAD)
     after_the_kernel_before(PDL)
     GROUP: tl.constexpr = HEADS // KV_HEADS
+    WIDTH: tl.constexpr = (HEADS + 2 * KV_HEADS) * HEAD_DIM
     row, kv_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     position = tl.load(row_positions + row)
-    if position < split * KV_BLOCK:
+    if position < split * KV_BLOCK + (split > 0).to(tl.int32):
         return
-    lanes = tl.arange(0, HEAD_DIM)
+    kind = queries.dtype.element_ty
+    lanes = tl.arange(0, HEAD_DIM)[None, :]
     members = tl.arange(0, TILE)
-    heads = kv_head * GROUP + members
+    heads = (kv_head * GROUP + members)[:, None]
     ok = (members < GROUP)[:, None]
-    query = tl.load(queries + (row * HEADS + heads[:, None]) * HEAD_DIM + lanes[None, :], ok, 0)
     cache = (tl.load(row_slots + row) * KV_HEADS + kv_head).to(tl.int64) * CAPACITY * HEAD_DIM
     keys += cache
     values += cache
-    top = tl.full([TILE], float("-inf"), tl.float32)
-    total = tl.zeros([TILE], tl.float32)
-    average = tl.zeros([TILE, HEAD_DIM], tl.float32)
-    for block in tl.range(split, position // KV_BLOCK + 1, SPLITS):
+    if PLACES:
+        cosine_table += position * (HEAD_DIM // 2)
+        sine_table += position * (HEAD_DIM // 2)
+        stride = row_stride * WIDTH
+        query = turned_heads(
+            qkv, row * WIDTH + heads * HEAD_DIM, ok, stride, q_gain, cosine_table, sine_table,
+            epsilon, HEAD_DIM, QKV_SPLITS, NORMED,
+        ).to(kind)  # fmt: skip
+        one = tl.arange(0, 1)[:, None]
+        own = row * WIDTH + (HEADS + kv_head) * HEAD_DIM + one
+        new_key = turned_heads(
+            qkv, own, one >= 0, stride, k_gain, cosine_table, sine_table,
+            epsilon, HEAD_DIM, QKV_SPLITS, NORMED,
+        ).to(kind)  # fmt: skip
+        own += KV_HEADS * HEAD_DIM
+        new_value = summed(qkv, own + lanes, lanes >= 0, stride, QKV_SPLITS).to(kind)
+        tl.store(keys + position * HEAD_DIM + lanes, new_key, (lanes >= 0) & (split == 0))
+        tl.store(values + position * HEAD_DIM + lanes, new_value, (lanes >= 0) & (split == 0))
+    else:
+        query = tl.load(queries + (row * HEADS + heads) * HEAD_DIM + lanes, ok, other=0)
+        new_key = tl.load(keys + position * HEAD_DIM + lanes)
+        new_value = tl.load(values + position * HEAD_DIM + lanes)
+    scale: tl.constexpr = HEAD_DIM**-0.5
+    first = tl.sum(query.to(tl.float32) * new_key.to(tl.float32), axis=1) * scale
+    top = tl.where(split == 0, first, float("-inf"))
+    total = tl.where(split == 0, tl.full([TILE], 1.0, tl.float32), 0.0)
+    average = total[:, None] * new_value.to(tl.float32)
+    for block in tl.range(split, tl.cdiv(position, KV_BLOCK), SPLITS):
         at = block * KV_BLOCK + tl.arange(0, KV_BLOCK)
-        seen = at <= position
-        places = at[:, None] * HEAD_DIM + lanes[None, :]
+        seen = at < position
+        places = at[:, None] * HEAD_DIM + lanes
         key = tl.load(keys + places, seen[:, None], other=0)
-        scores = tl.dot(query, key.T, input_precision="ieee") * HEAD_DIM**-0.5
+        scores = tl.dot(query, key.T, input_precision="ieee") * scale
         scores = tl.where(seen[None, :], scores, float("-inf"))
         higher = tl.maximum(top, tl.max(scores, axis=1))
         shares = tl.exp(scores - higher[:, None])
@@ -105,17 +154,18 @@ def attend(
         total = total * shrink + tl.sum(shares, axis=1)
         value = tl.load(values + places, seen[:, None], other=0)
         average = average * shrink[:, None]
-        average = tl.dot(shares.to(value.dtype), value, average, input_precision="ieee")
+        average = tl.dot(shares.to(kind), value, average, input_precision="ieee")
         top = higher
     average = average / total[:, None]
     if SPLITS == 1:
-        at = (row * HEADS + heads[:, None]) * HEAD_DIM + lanes[None, :]
-        tl.store(out + at, average.to(out.dtype.element_ty), ok)
+        at = (row * HEADS + heads) * HEAD_DIM + lanes
+        tl.store(out + at, average.to(kind), ok)
     else:
         place = row * SPLITS + split
-        at = (place * HEADS + heads[:, None]) * HEAD_DIM + lanes[None, :]
+        at = (place * HEADS + heads) * HEAD_DIM + lanes
         tl.store(parts + at, average, ok)
-        tl.store(sums + place * HEADS + heads, top + tl.log(total), members < GROUP)
+        logs = (top + tl.log(total))[:, None]
+        tl.store(sums + place * HEADS + heads, logs, ok)
 
 
 @triton.jit
@@ -131,7 +181,7 @@ def combine(
     if position < 0:
         return
     splits = tl.arange(0, SPLITS)
-    ok = splits * KV_BLOCK <= position
+    ok = (splits == 0) | (splits * KV_BLOCK < position)
     lanes = tl.arange(0, HEAD_DIM)
     place = row * SPLITS + splits
     logs = tl.load(sums + place * HEADS + head, ok, other=float("-inf"))

@@ -24,6 +24,33 @@ def after_the_kernel_before(PDL: tl.constexpr):
         gdc_wait()
 
 
+FETCHED_BYTES = tl.constexpr(64)
+"""What one prefetch brings."""
+
+
+@triton.jit
+def fetch_ahead(matrix, AHEAD: tl.constexpr):
+    """Ask for the weights of a later kernel, a share by each program, without waiting for them.
+
+    What a kernel leaves of the memory's time is so used to bring them into the chip's cache.
+    AHEAD counts elements.
+    """
+    if AHEAD > 0:
+        WIDE: tl.constexpr = FETCHED_BYTES * 8 // matrix.dtype.element_ty.primitive_bitwidth
+        LANES: tl.constexpr = 128
+        program = tl.program_id(0) + tl.num_programs(0) * (
+            tl.program_id(1) + tl.num_programs(1) * tl.program_id(2)
+        )
+        programs = tl.num_programs(0) * tl.num_programs(1) * tl.num_programs(2)
+        for start in range(program * LANES, AHEAD // WIDE, programs * LANES):
+            lanes = tl.minimum(start + tl.arange(0, LANES), AHEAD // WIDE - 1)
+            addresses = (matrix + lanes.to(tl.int64) * WIDE).to(tl.int64)
+            tl.inline_asm_elementwise(
+                "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [addresses],
+                dtype=tl.int32, is_pure=False, pack=1,
+            )  # fmt: skip
+
+
 @triton.jit
 def tile_product(
     x, weight, rows, outs, first, PART: tl.constexpr, COLUMNS: tl.constexpr, OUTS: tl.constexpr,
@@ -56,15 +83,16 @@ def tile_product(
 
 @triton.jit
 def product(
-    x, a, b, c, parts, row_stride,
+    x, a, b, c, parts, row_stride, ahead,
     FIRST: tl.constexpr, SECOND: tl.constexpr, OUTS: tl.constexpr, COLUMNS: tl.constexpr,
     SPLITS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-    SWAPPED: tl.constexpr, PDL: tl.constexpr,
+    SWAPPED: tl.constexpr, AHEAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Parts [SPLITS, row_stride, OUTS] of x times the rows of a, then b from FIRST, c from SECOND.
 
     FIRST and SECOND are multiples of BN, or OUTS where there is one matrix only.
     """
+    fetch_ahead(ahead, AHEAD)
     after_the_kernel_before(PDL)
     PART: tl.constexpr = COLUMNS // SPLITS
     start, split = tl.program_id(0) * BN, tl.program_id(1)
@@ -87,11 +115,12 @@ def product(
 
 @triton.jit
 def gate_and_up(
-    x, gate, up, out,
+    x, gate, up, out, ahead,
     FFN: tl.constexpr, COLUMNS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    BK: tl.constexpr, SWAPPED: tl.constexpr, PDL: tl.constexpr,
+    BK: tl.constexpr, SWAPPED: tl.constexpr, AHEAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """SwiGLU (Shazeer 2020): silu(x gate) · (x up), in the dtype of the model."""
+    fetch_ahead(ahead, AHEAD)
     after_the_kernel_before(PDL)
     rows = tl.program_id(2) * BM + tl.arange(0, BM)
     outs = tl.program_id(0) * BN + tl.arange(0, BN)
@@ -151,10 +180,12 @@ def embed_and_norm(
 
 @triton.jit
 def add_and_norm(
-    parts, residual, gain, x, row_stride, epsilon,
-    COLUMNS: tl.constexpr, ALL: tl.constexpr, SPLITS: tl.constexpr, PDL: tl.constexpr,
+    parts, residual, gain, x, row_stride, epsilon, ahead,
+    COLUMNS: tl.constexpr, ALL: tl.constexpr, SPLITS: tl.constexpr, AHEAD: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """Add a product's parts to the residual, and norm it for the next product."""
+    fetch_ahead(ahead, AHEAD)
     after_the_kernel_before(PDL)
     row = tl.program_id(0)
     lanes = tl.arange(0, ALL)

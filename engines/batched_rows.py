@@ -11,8 +11,7 @@ of rows, and what a step leaves empty in its bucket is rows that stand nowhere.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -33,13 +32,15 @@ IN_FLIGHT = 2
 """Steps between launch and reading: one is computed while the one before is read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One token to compute. `ends` says that what follows it is wanted: its slot keeps that."""
+class Row(NamedTuple):
+    """One token to compute, as a column of the table; PRODUCED is the last one of its slot.
 
+    `ends` says that what follows the token is wanted: its slot keeps it.
+    """
+
+    token: int
     slot: int
     position: int
-    token: int = PRODUCED
     ends: bool = True
 
 
@@ -65,7 +66,8 @@ class RowBatches:
         self.step = step
         self.clock = clock
         self.built_in_s = 0.0
-        self._replay: dict[int, Callable[[], None]] = {}
+        self.buckets = [1 << power for power in range((step.most_rows - 1).bit_length() + 1)]
+        self._replay: dict[tuple[int, bool], Callable[[], None]] = {}
         self._on_device = step.table.device.type == "cuda"
         # One more than can be in flight: the one that is being written.
         self._tables = [self._host_copy(step.table) for _ in range(IN_FLIGHT + 1)]
@@ -79,20 +81,16 @@ class RowBatches:
             return
         start = time.perf_counter()
         self.step.table.copy_(self._filled(self._tables[0], []))
-        for bucket in self.buckets():
-            self._replay[bucket] = self._built(bucket)
+        slots = len(self.step.state.tokens)
+        for bucket in self.buckets:
+            self._replay[bucket, False] = self._built(bucket, apart=False)
+            if bucket < 2 * slots:
+                self._replay[bucket, True] = self._built(bucket, apart=True)
         self.built_in_s = time.perf_counter() - start
-
-    def buckets(self) -> list[int]:
-        """1, 2, 4 … up to the most rows."""
-        found = [1]
-        while found[-1] < self.step.most_rows:
-            found.append(2 * found[-1])
-        return found
 
     def bucket(self, rows: int) -> int:
         """The smallest bucket of at least this many rows."""
-        return next(bucket for bucket in self.buckets() if bucket >= rows)
+        return next(bucket for bucket in self.buckets if bucket >= rows)
 
     @torch.no_grad()
     def launch(self, rows: Sequence[Row]) -> Flight:
@@ -101,7 +99,8 @@ class RowBatches:
         self._turn = (self._turn + 1) % len(self._tables)
         table = self._filled(self._tables[self._turn], rows)
         self.step.table.copy_(table, non_blocking=True)
-        self._replay[self.bucket(len(rows))]()
+        apart = len({row.slot for row in rows}) == len(rows)
+        self._replay[self.bucket(len(rows)), apart]()
         tokens = self._tokens[self._turn]
         tokens.copy_(self.step.chosen, non_blocking=True)
         return Flight(tokens[: len(rows)], self.clock.stamp())
@@ -110,13 +109,12 @@ class RowBatches:
         table.zero_()
         table[POSITIONS] = NOWHERE
         if rows:
-            columns = [(row.token, row.slot, row.position, row.ends) for row in rows]
-            table[:, : len(rows)] = torch.tensor(columns, dtype=torch.int32).T
+            table[:, : len(rows)] = torch.tensor(rows, dtype=torch.int32).T
         return table
 
-    def _built(self, bucket: int) -> Callable[[], None]:
+    def _built(self, bucket: int, *, apart: bool) -> Callable[[], None]:
         def run() -> None:
-            self.step(bucket)
+            self.step(bucket, apart=apart)
 
         if not self._on_device:
             return run

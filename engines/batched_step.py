@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from engines.decode_state import DecodeState
     from engines.fused_weights import LayerWeights, Sizes
 
+    Ahead = torch.Tensor | None
+
 MOST_SPLITS = 16
-PROGRAMS_WANTED = 128
-"""Programs of the attention: about one for each multiprocessor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,10 @@ class Tiles:
     kv_block: int = 64
     attention_warps: int = 4
     attention_stages: int = 3
+    programs: int = 128
+    """Programs that the attention should have: about one for each multiprocessor."""
+    ahead_bytes: int = 8 << 20
+    """Bytes of a later matrix that a kernel asks for."""
 
 
 INTERPRETED = Tiles(
@@ -63,6 +67,7 @@ INTERPRETED = Tiles(
     down=Tile(64, 64, splits=2),
     head=Tile(64, 64),
     kv_block=16,
+    ahead_bytes=0,
 )
 """Triton's interpreter takes its time per program."""
 
@@ -115,34 +120,36 @@ class BatchedStep:
         self.residual = zeros(self.stride, sizes.hidden)
         self.qkv = zeros(tiles.qkv.splits, self.stride, sizes.query + 2 * sizes.key)
         self.added = zeros(max(tiles.o.splits, tiles.down.splits), self.stride, sizes.hidden)
-        split_rows = min(self.stride, PROGRAMS_WANTED // sizes.kv_heads * 2)
+        split_rows = min(self.stride, max(1, 512 // sizes.kv_heads))
         self.parts = zeros(split_rows, MOST_SPLITS, sizes.query)
         self.sums = zeros(split_rows, MOST_SPLITS, sizes.heads)
         self.head_programs = triton.cdiv(sizes.vocab, tiles.head.outs)
         self.best = zeros(self.stride, self.head_programs)
         self.best_rows = ints(self.stride, self.head_programs)
 
-    def __call__(self, rows: int) -> None:
-        """Run the first `rows` rows of the table."""
-        layers = self.weights.layers
+    def __call__(self, rows: int, *, apart: bool) -> None:
+        """Run the first `rows` rows of the table; `apart` says that no two share a slot."""
         self.embed(rows)
-        gains = [*(layer.attention_norm for layer in layers[1:]), self.weights.norm]
-        for index, gain in enumerate(gains):
-            self.layer(rows, index, gain)
+        for index in range(len(self.weights.layers)):
+            self.layer(rows, index, apart=apart)
         self.head(rows)
         self.pick(rows)
 
-    def layer(self, rows: int, index: int, next_gain: torch.Tensor) -> None:
-        """The kernels of one layer."""
-        layer = self.weights.layers[index]
-        self.qkv_product(rows, layer)
-        self.place(rows, layer, index)
-        self.attend(rows, index)
-        self.o_product(rows, layer)
+    def layer(self, rows: int, index: int, *, apart: bool) -> None:
+        """The kernels of one layer; most of them ask for weights that a later one will read."""
+        layers = self.weights.layers
+        layer, following = layers[index], layers[(index + 1) % len(layers)]
+        last = index + 1 == len(layers)
+        self.qkv_product(rows, layer, ahead=layer.o.codes)
+        if not apart:
+            self.place(rows, layer, index)
+        self.attend(rows, layer, index, places=apart, ahead=layer.gate.codes)
+        self.o_product(rows, layer, ahead=layer.up.codes)
         self.add(rows, layer.ffn_norm, self.tiles.o.splits)
-        self.ffn(rows, layer)
-        self.down_product(rows, layer)
-        self.add(rows, next_gain, self.tiles.down.splits)
+        self.ffn(rows, layer, ahead=layer.down.codes)
+        self.down_product(rows, layer, ahead=self.weights.head if last else following.q.codes)
+        gain = self.weights.norm if last else following.attention_norm
+        self.add(rows, gain, self.tiles.down.splits, ahead=None if last else following.k.codes)
 
     def embed(self, rows: int) -> None:
         """Tokens to residual, normed for the first layer."""
@@ -154,37 +161,41 @@ class BatchedStep:
             **self._hidden(),
         )  # fmt: skip
 
-    def qkv_product(self, rows: int, layer: LayerWeights) -> None:
+    def qkv_product(self, rows: int, layer: LayerWeights, ahead: Ahead = None) -> None:
         """Queries, keys and values of all rows."""
         sizes, matrices = self.weights.sizes, [m.codes for m in (layer.q, layer.k, layer.v)]
         borders = (sizes.query, sizes.query + sizes.key, sizes.query + 2 * sizes.key)
-        self._product(rows, self.tiles.qkv, self.x, matrices, borders, self.qkv)
+        self._product(rows, self.tiles.qkv, self.x, matrices, borders, self.qkv, ahead)
 
     def place(self, rows: int, layer: LayerWeights, index: int) -> None:
         """Norms and rotation; keys and values into the cache."""
-        weights, sizes = self.weights, self.weights.sizes
-        cached = self.state.cache.layers[index]
-        has_norms = layer.query_norm is not None
+        cached, sizes = self.state.cache.layers[index], self.weights.sizes
         self._launch(
             batched_attention.place_heads, (rows, sizes.heads + 2 * sizes.kv_heads),
-            self.qkv, layer.query_norm if has_norms else self.qkv,
-            layer.key_norm if has_norms else self.qkv, weights.cosines, weights.sines,
-            self.row_slots, self.row_positions, self.queries, cached.keys,
-            cached.values, self.stride, weights.epsilon,
-            **self._heads(), SPLITS=self.tiles.qkv.splits, NORMED=has_norms, num_warps=1,
+            *self._rotation(layer), self.queries, cached.keys, cached.values, self.stride,
+            self.weights.epsilon, **self._heads(layer), num_warps=1,
         )  # fmt: skip
 
-    def attend(self, rows: int, index: int) -> None:
+    def attend(
+        self,
+        rows: int,
+        layer: LayerWeights,
+        index: int,
+        *,
+        places: bool = True,
+        ahead: Ahead = None,
+    ) -> None:
         """Attention of all rows; two kernels where there are too few rows to fill the device."""
         sizes, tiles, splits = self.weights.sizes, self.tiles, self.splits(rows)
         cached = self.state.cache.layers[index]
         self._launch(
             batched_attention.attend, (rows, sizes.kv_heads, splits),
-            self.queries, cached.keys, cached.values, self.row_slots,
-            self.row_positions, self.attended, self.parts, self.sums,
-            **self._heads(), SPLITS=splits, KV_BLOCK=tiles.kv_block,
+            *self._rotation(layer), self.queries, cached.keys, cached.values, self.attended,
+            self.parts, self.sums, self.stride, self.weights.epsilon,
+            **self._heads(layer), PLACES=places, SPLITS=splits, KV_BLOCK=tiles.kv_block,
             TILE=max(16, triton.next_power_of_2(sizes.heads // sizes.kv_heads)),
             num_warps=tiles.attention_warps, num_stages=tiles.attention_stages,
+            **self._fetched(ahead),
         )  # fmt: skip
         if splits > 1:
             self._launch(
@@ -200,33 +211,33 @@ class BatchedStep:
         blocks = triton.cdiv(self.state.cache.capacity, self.tiles.kv_block)
         most = min(MOST_SPLITS, triton.next_power_of_2(blocks))
         splits = 1
-        while splits < most and programs * splits < PROGRAMS_WANTED:
+        while splits < most and programs * splits < self.tiles.programs:
             splits *= 2
         return splits
 
-    def o_product(self, rows: int, layer: LayerWeights) -> None:
+    def o_product(self, rows: int, layer: LayerWeights, ahead: Ahead = None) -> None:
         """The attention's output projection."""
-        self._to_hidden(rows, self.tiles.o, self.attended, layer.o.codes)
+        self._to_hidden(rows, self.tiles.o, self.attended, layer.o.codes, ahead)
 
-    def down_product(self, rows: int, layer: LayerWeights) -> None:
+    def down_product(self, rows: int, layer: LayerWeights, ahead: Ahead = None) -> None:
         """The second half of the feed-forward layer."""
-        self._to_hidden(rows, self.tiles.down, self.inner, layer.down.codes)
+        self._to_hidden(rows, self.tiles.down, self.inner, layer.down.codes, ahead)
 
-    def add(self, rows: int, gain: torch.Tensor, splits: int) -> None:
+    def add(self, rows: int, gain: torch.Tensor, splits: int, ahead: Ahead = None) -> None:
         """Residual and norm."""
         self._launch(
             batched_kernels.add_and_norm, (rows,),
             self.added, self.residual, gain, self.x, self.stride, self.weights.epsilon,
-            SPLITS=splits, **self._hidden(),
+            SPLITS=splits, **self._hidden(), **self._fetched(ahead),
         )  # fmt: skip
 
-    def ffn(self, rows: int, layer: LayerWeights) -> None:
+    def ffn(self, rows: int, layer: LayerWeights, ahead: Ahead = None) -> None:
         """The first half of the feed-forward layer."""
         sizes, tile = self.weights.sizes, self.tiles.ffn
         self._launch(
             batched_kernels.gate_and_up, (triton.cdiv(sizes.ffn, tile.outs), 1, _blocks(rows)),
             self.x, layer.gate.codes, layer.up.codes, self.inner,
-            FFN=sizes.ffn, COLUMNS=sizes.hidden, **_cut(tile, rows),
+            FFN=sizes.ffn, COLUMNS=sizes.hidden, **_cut(tile, rows), **self._fetched(ahead),
         )  # fmt: skip
 
     def head(self, rows: int) -> None:
@@ -248,32 +259,51 @@ class BatchedStep:
             ALL=triton.next_power_of_2(self.head_programs), num_warps=4,
         )  # fmt: skip
 
-    def _to_hidden(self, rows: int, tile: Tile, x: torch.Tensor, matrix: torch.Tensor) -> None:
+    def _to_hidden(
+        self, rows: int, tile: Tile, x: torch.Tensor, matrix: torch.Tensor, ahead: Ahead
+    ) -> None:
         borders = (self.weights.sizes.hidden,) * 3
-        self._product(rows, tile, x, [matrix] * 3, borders, self.added)
+        self._product(rows, tile, x, [matrix] * 3, borders, self.added, ahead)
 
     def _product(
         self, rows: int, tile: Tile, x: torch.Tensor, matrices: Sequence[torch.Tensor],
-        borders: Sequence[int], parts: torch.Tensor,
+        borders: Sequence[int], parts: torch.Tensor, ahead: Ahead,
     ) -> None:  # fmt: skip
         first, second, outs = borders
         self._launch(
             batched_kernels.product, (triton.cdiv(outs, tile.outs), tile.splits, _blocks(rows)),
             x, *matrices, parts, self.stride, FIRST=first, SECOND=second, OUTS=outs,
-            COLUMNS=x.shape[1], SPLITS=tile.splits, **_cut(tile, rows),
+            COLUMNS=x.shape[1], SPLITS=tile.splits, **_cut(tile, rows), **self._fetched(ahead),
         )  # fmt: skip
+
+    def _fetched(self, ahead: Ahead) -> dict[str, Any]:
+        """A matrix to ask for while other work is done; not more of it than the cache can spare."""
+        if ahead is None or not self.tiles.ahead_bytes:
+            return {"ahead": self.residual, "AHEAD": 0}
+        most = self.tiles.ahead_bytes // ahead.element_size()
+        return {"ahead": ahead, "AHEAD": min(ahead.numel(), most)}
 
     def _hidden(self) -> dict[str, int]:
         hidden = self.weights.sizes.hidden
         return {"COLUMNS": hidden, "ALL": triton.next_power_of_2(hidden), "num_warps": 4}
 
-    def _heads(self) -> dict[str, int]:
+    def _rotation(self, layer: LayerWeights) -> tuple[torch.Tensor, ...]:
+        """What a head is normed and rotated with, and where its row stands."""
+        gains = (layer.query_norm, layer.key_norm)
+        return (
+            self.qkv, *(self.qkv if gain is None else gain for gain in gains),
+            self.weights.cosines, self.weights.sines, self.row_slots, self.row_positions,
+        )  # fmt: skip
+
+    def _heads(self, layer: LayerWeights) -> dict[str, Any]:
         sizes = self.weights.sizes
         return {
             "HEADS": sizes.heads,
             "KV_HEADS": sizes.kv_heads,
             "HEAD_DIM": sizes.head_dim,
             "CAPACITY": self.state.cache.capacity,
+            "QKV_SPLITS": self.tiles.qkv.splits,
+            "NORMED": layer.query_norm is not None,
         }
 
     def _launch(self, kernel: Any, grid: tuple[int, ...], *args: Any, **options: Any) -> None:

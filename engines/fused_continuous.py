@@ -17,7 +17,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engines.batched_rows import Row, RowBatches
+from engines.batched_rows import PRODUCED, Row, RowBatches
 from engines.continuous import Continuous
 from engines.footprint import decode_step_bytes
 from engines.fused import check_triton
@@ -39,36 +39,39 @@ ROWS_MIXED = 128
 
 @dataclass(eq=False, slots=True)
 class Seat:
-    """A request in its slot: how much of it has been launched so far."""
+    """A request in its slot: how much of it is still to be launched, and where its next row is."""
 
     slot: int
     answer: Answer
-    fed: int = 0
-    asked: int = 0
+    prompt: tuple[int, ...]
+    unfed: int
+    unasked: int
+    position: int = 0
 
-    @property
-    def unfed(self) -> int:
-        """Tokens of the prompt that are still to be launched."""
-        return len(self.answer.request.prompt_ids) - self.fed
-
-    @property
-    def wants_more(self) -> bool:
-        """Its prompt is through, and its answer may get longer than what is under way."""
-        return not self.unfed and self.asked < self.answer.request.max_new_tokens
+    @classmethod
+    def of(cls, slot: int, answer: Answer) -> Seat:
+        """Nothing launched yet."""
+        request = answer.request
+        return cls(
+            slot, answer, request.prompt_ids, len(request.prompt_ids), request.max_new_tokens
+        )
 
     def next_token(self) -> Row:
         """The row that continues what the slot produced last."""
-        row = Row(self.slot, self.fed + self.asked - 1)
-        self.asked += 1
+        row = Row(PRODUCED, self.slot, self.position)
+        self.position += 1
+        self.unasked -= 1
         return row
 
-    def next_of_prompt(self, count: int) -> list[Row]:
+    def next_of_prompt(self, most: int) -> list[Row]:
         """The next tokens of the prompt; the last one of all asks for the first new token."""
-        ids = self.answer.request.prompt_ids
-        start, self.fed = self.fed, self.fed + count
-        self.asked = int(self.fed == len(ids))
-        last = len(ids) - 1
-        return [Row(self.slot, at, ids[at], at == last) for at in range(start, self.fed)]
+        start, end = self.position, self.position + min(self.unfed, most)
+        last = len(self.prompt) - 1
+        rows = [Row(self.prompt[at], self.slot, at, at == last) for at in range(start, end)]
+        self.position = end
+        self.unfed -= len(rows)
+        self.unasked -= not self.unfed
+        return rows
 
 
 class FusedContinuous(Continuous):
@@ -122,16 +125,17 @@ class FusedContinuous(Continuous):
             slot = min(self.slots.free)
             self.slots.free.remove(slot)
             self.running[slot] = answer
-            self.seats[slot] = Seat(slot, answer)
+            self.seats[slot] = Seat.of(slot, answer)
 
     def _plan(self) -> tuple[list[Row], list[tuple[int, Seat]]]:
         """Rows of the next step, and which of them produce a token for whom."""
-        going_on = [seat for seat in self.seats.values() if seat.wants_more]
+        seats = self.seats.values()
+        going_on = [seat for seat in seats if seat.unasked and not seat.unfed]
         rows = [seat.next_token() for seat in going_on]
         wanted = list(enumerate(going_on))
         most = self.rows_mixed if rows else self.rows_alone
-        for seat in [seat for seat in self.seats.values() if seat.unfed]:
-            rows += seat.next_of_prompt(min(seat.unfed, most - len(rows)))
+        for seat in [seat for seat in seats if seat.unfed]:
+            rows += seat.next_of_prompt(most - len(rows))
             if not seat.unfed:
                 wanted.append((len(rows) - 1, seat))
         self._count(len(rows), len(going_on))

@@ -146,3 +146,26 @@ def test_salvage_gives_a_json_that_pytest_benchmark_compares(suite):
         )
         assert done.returncode == 0, done.stderr
     assert "test_number" in done.stdout
+
+
+MANY_ROUNDS = """
+def test_many(benchmark):
+    benchmark.pedantic(lambda: None, rounds=1500, iterations=1)
+
+def test_few(benchmark):
+    benchmark.pedantic(lambda: None, rounds=5, iterations=1)
+"""
+
+
+def test_many_raw_values_are_left_out_and_their_statistics_stay(tmp_path):
+    suite = MiniSuite(tmp_path, MANY_ROUNDS)
+    suite.run()
+    written = json.loads(suite.json.read_text())["benchmarks"]
+    kept = [entry for test in journal.read(suite.journal).tests for entry in test["benchmarks"]]
+    for entries in (written, kept):
+        stats = {entry["name"]: entry["stats"] for entry in entries}
+        assert "data" not in stats["test_many"]
+        assert stats["test_many"]["rounds"] == 1500
+        assert len(stats["test_few"]["data"]) == 5
+    command = [sys.executable, "-m", "pytest_benchmark", "compare", str(suite.json)]
+    assert subprocess.run(command, env=suite.environment(), check=False).returncode == 0

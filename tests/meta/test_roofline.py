@@ -37,7 +37,10 @@ def test_logits_for_the_last_token_only_save_the_others():
 
 
 def test_flops_equal_those_that_torch_counts_in_a_decode_step():
-    """A tiny Qwen3 in eager attention, two rows, a context of nine: not one operation apart."""
+    """A tiny Qwen3 in eager attention, two rows, a context of nine: not one operation apart.
+
+    transformers 5.17 takes the angles of the rotation from a matrix product, newer ones do not.
+    """
     torch = pytest.importorskip("torch", reason="needs torch")
     from torch.utils.flop_counter import FlopCounterMode
     from transformers import AutoModelForCausalLM, DynamicCache
@@ -54,11 +57,17 @@ def test_flops_equal_those_that_torch_counts_in_a_decode_step():
     batch, context = 2, 9
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         model(input_ids=torch.zeros((batch, context - 1), dtype=torch.long), **cached)
-        before = counter.get_total_flops()
+        before = flops_but_for_angles(counter)
         model(input_ids=torch.zeros((batch, 1), dtype=torch.long), **cached)
-        counted = counter.get_total_flops() - before
+        counted = flops_but_for_angles(counter) - before
     shape = ModelShape.from_config(config.to_dict())
     assert cost.decode_flops(shape, context, batch) == counted
+
+
+def flops_but_for_angles(counter):
+    by_module = counter.get_flop_counts()
+    angles = [counts for name, counts in by_module.items() if name.endswith(".rotary_emb")]
+    return counter.get_total_flops() - sum(sum(counts.values()) for counts in angles)
 
 
 @pytest.mark.parametrize("family", DENSE, ids="family:{}".format)
