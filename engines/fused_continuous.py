@@ -21,7 +21,7 @@ from engines.batched_rows import PRODUCED, Row, RowBatches
 from engines.continuous import Continuous
 from engines.footprint import decode_step_bytes
 from engines.fused import check_triton
-from engines.fused_weights import FusedNotAvailable
+from engines.fused_weights import FusedNotAvailable, FusedWeights
 from engines.precision import settings_here
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from engines.models import LoadedModel
     from engines.records import Completion
 
-ROWS_ALONE = 256
-"""Rows of a step that only feeds prompts."""
-ROWS_MIXED = 128
-"""Rows of a step that also decodes, which makes everyone's next token wait for it."""
+ROWS = 512
+"""Rows of a step while no more requests decode than are being fed."""
+ROWS_RUNNING = 256
+"""Rows of a step while more of them decode, each of which waits for it."""
 
 
 @dataclass(eq=False, slots=True)
@@ -84,17 +84,16 @@ class FusedContinuous(Continuous):
         loaded: LoadedModel,
         *,
         dependent_launch: bool = False,
-        rows_alone: int = ROWS_ALONE,
-        rows_mixed: int = ROWS_MIXED,
+        rows: int = ROWS,
+        rows_running: int = ROWS_RUNNING,
         **shared: Any,
     ) -> None:
         check_triton(loaded.device)
         _check_dot(loaded.device)
         super().__init__(loaded, step="eager", **shared)
-        self.rows_alone = max(rows_alone, self.batch_size)
-        self.rows_mixed = max(rows_mixed, self.batch_size + 1)
-        most_rows = max(self.rows_alone, self.rows_mixed)
-        self.batches = RowBatches(self._step(most_rows, dependent_launch), self.clock)
+        self.rows_running = max(rows_running, self.batch_size + 1)
+        self.rows = max(rows, self.rows_running)
+        self.batches = RowBatches(self._step(self.rows, dependent_launch), self.clock)
         self.seats: dict[int, Seat] = {}
         self.flights: deque[tuple[Flight, list[tuple[int, Seat]]]] = deque()
 
@@ -133,8 +132,9 @@ class FusedContinuous(Continuous):
         going_on = [seat for seat in seats if seat.unasked and not seat.unfed]
         rows = [seat.next_token() for seat in going_on]
         wanted = list(enumerate(going_on))
-        most = self.rows_mixed if rows else self.rows_alone
-        for seat in [seat for seat in seats if seat.unfed]:
+        feeding = [seat for seat in seats if seat.unfed]
+        most = self.rows_running if len(going_on) > len(feeding) else self.rows
+        for seat in feeding:
             rows += seat.next_of_prompt(most - len(rows))
             if not seat.unfed:
                 wanted.append((len(rows) - 1, seat))
@@ -170,6 +170,17 @@ class FusedContinuous(Continuous):
         from engines.batched_step import BatchedStep
 
         return BatchedStep(self.slots.state, most_rows, dependent_launch=dependent_launch)
+
+
+def why_not_available(loaded: LoadedModel) -> str | None:
+    """Why this model cannot be run by this engine here, in one line; None if it can."""
+    try:
+        FusedWeights.of(loaded.model, 1)
+        check_triton(loaded.device)
+        _check_dot(loaded.device)
+    except FusedNotAvailable as missing:
+        return str(missing)
+    return None
 
 
 def _check_dot(device: str) -> None:

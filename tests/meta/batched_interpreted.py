@@ -50,8 +50,8 @@ def run(case: Case) -> dict[str, object]:
         batch_size=2,
         max_tokens=CAPACITY,
         clock=Clock("cpu"),
-        rows_alone=case.rows,
-        rows_mixed=case.rows,
+        rows=case.rows,
+        rows_running=case.rows,
     )
     ids = [tuple(i % SIZES["vocab_size"] for i in prompt(length)) for length in case.prompts]
     done = engine.run([Request(row, NEW_TOKENS) for row in ids])

@@ -42,7 +42,7 @@ def served(seed: int, monkeypatch, **options) -> Counter:
 
 
 @pytest.mark.parametrize(
-    "rows", [{}, {"rows_alone": 5, "rows_mixed": 3}], ids=["as built", "prompts in small pieces"]
+    "rows", [{}, {"rows": 5, "rows_running": 3}], ids=["as built", "prompts in small pieces"]
 )
 def test_random_ragged_workloads_get_the_tokens_that_each_request_gets_alone(
     rows, monkeypatch, pytestconfig
@@ -129,7 +129,7 @@ def test_a_stop_token_wastes_one_row_and_the_slot_is_used_again(monkeypatch):
 
 def test_a_long_prompt_does_not_hold_up_who_is_running(monkeypatch):
     """It is fed in pieces, and every one of those steps decodes the running request too."""
-    engine = engine_for(slots=2, rows_mixed=8, monkeypatch=monkeypatch)
+    engine = engine_for(slots=2, rows=8, rows_running=8, monkeypatch=monkeypatch)
     said = []
     engine.on_token = lambda request, _: said.append(request.request_id)
     engine.submit(Request((1, 2), 20, request_id="running"))
@@ -159,10 +159,10 @@ def test_the_warm_up_leaves_no_trace_and_too_long_requests_are_refused(monkeypat
         engine.warm_up(8, 9)
 
 
-def test_buckets_are_powers_of_two_and_the_smallest_is_taken(monkeypatch):
-    batches = engine_for(monkeypatch=monkeypatch, rows_alone=64, rows_mixed=48).batches
-    assert batches.buckets == [1, 2, 4, 8, 16, 32, 64]
-    assert [batches.bucket(n) for n in (1, 2, 3, 33, 64)] == [1, 2, 4, 64, 64]
+def test_the_smallest_bucket_that_holds_the_rows_is_taken(monkeypatch):
+    batches = engine_for(monkeypatch=monkeypatch, rows=160, rows_running=48).batches
+    assert batches.buckets == [1, 2, 4, 8, 16, 32, 64, 128, 192]
+    assert [batches.bucket(n) for n in (1, 3, 33, 65, 129)] == [1, 4, 64, 128, 192]
 
 
 def test_a_gpu_without_fp16_dot_is_refused_in_one_line(monkeypatch):
