@@ -1,0 +1,78 @@
+"""Section 7.3 near the limit: the overlapped scheduler over steps written by hand.
+
+Its figures stand beside those of `continuous` and of vLLM; its answers have to be the same.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engines.records import Request
+from fixtures.inputs import prompt_ids
+from fixtures.licence import judge_tokens, reference_model
+from reports.bounds import below
+
+pytestmark = pytest.mark.devices("cuda")
+
+ENGINE = "fused_continuous"
+BATCHES = (16, 64)
+
+
+@pytest.fixture(autouse=True)
+def _with_its_kernels(loaded):
+    from engines.fused_continuous import why_not_available
+
+    if reason := why_not_available(loaded):
+        pytest.skip(reason)
+
+
+@pytest.mark.claim("C10")
+@pytest.mark.parametrize("batch", BATCHES, ids="batch:{}".format)
+def test_batched_fused_decode_stays_below_the_ceiling_of_its_batch(
+    batch, measure, judge, ceilings, rows
+):
+    """Its step reads the weights once and, of every row, the keys and values that there are."""
+    run = measure.decode(ENGINE, batch_size=batch)
+    per_token = run.bytes_per_step / run.shape.batch_size
+    judge(
+        run.tokens_per_s,
+        below(ceilings.hard_bytes_per_s / per_token),
+        quantity="aggregate decode rate",
+        subject=run.subject,
+        faults=[*run.faults, *ceilings.above_datasheet(run.tokens_per_s.centre, per_token)],
+    )
+    rows.keep(run, claim="C10")
+
+
+@pytest.mark.claim("C34")
+def test_the_overlapped_scheduler_returns_what_each_request_gets_alone(
+    engines, sizes, judge, profile, loaded
+):
+    """Section 4: ragged prompts and answers, in more requests than slots; fed among running rows.
+
+    Every token has to be the argmax of one ordinary forward over its own request alone; in a 16-bit
+    format a mismatch has a top-2 gap within the format's measured error.
+    """
+    rng = np.random.default_rng(35)
+    engine = engines.get(
+        ENGINE, batch_size=sizes.batch, max_tokens=sizes.prompt_tokens + sizes.new_tokens
+    )
+    work = [
+        Request(
+            prompt_ids(
+                int(rng.integers(1, sizes.prompt_tokens)), loaded.shape.vocab_size, seed=index
+            ),
+            int(rng.integers(1, sizes.new_tokens)),
+            request_id=str(index),
+        )
+        for index in range(max(profile.workloads, 2 * sizes.batch))
+    ]
+    found = judge_tokens(engine, engine.run(work), reference_model(engine))
+    judge.exact(
+        found.granted,
+        1,
+        quantity=f"tokens of {len(work)} requests agree ({found.text})",
+        unit="1",
+        subject=f"{ENGINE}@{sizes.batch}",
+    )
