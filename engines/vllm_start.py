@@ -18,7 +18,7 @@ import os
 import tempfile
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +68,11 @@ def require_installed() -> None:
 
 
 def start(loaded: LoadedModel, plan: Plan) -> Started:
-    """Start vLLM for this model; VLLMNotAvailable in one line where that cannot be."""
+    """Start vLLM for this model; VLLMNotAvailable in one line where that cannot be.
+
+    Its all-reduce between GPUs maps the memory of one into another, which virtual machines often
+    forbid: where a start over several GPUs fails, NCCL's is tried.
+    """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     require_installed()
@@ -76,11 +80,13 @@ def start(loaded: LoadedModel, plan: Plan) -> Started:
     settings = settings_here(loaded.device)
     free, total = free_memory(plan.gpus)
     check_room(loaded, plan, settings, free)
-    try:
-        return _start(module, loaded, plan, settings, free / total)
-    except Exception as error:  # vLLM raises whatever its many parts raise
-        problem = f"{type(error).__name__}: {first_line(error)}"
-    _give_memory_back()  # outside of the handler: its traceback would hold the memory
+    plans = [plan] if plan.gpus == 1 else [plan, replace(plan, own_all_reduce=False)]
+    for attempt in plans:
+        try:
+            return _start(module, loaded, attempt, settings, free / total)
+        except Exception as error:  # vLLM raises whatever its many parts raise
+            problem = f"{type(error).__name__}: {first_line(error)}"
+        _give_memory_back()  # outside of the handler: its traceback would hold the memory
     raise VLLMNotAvailable(f"vLLM {_version()} (tested: {TESTED}) failed at start: {problem}")
 
 
