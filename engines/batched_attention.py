@@ -1,20 +1,18 @@
 """Attention of many new tokens, each over the cached context of its own slot.
 
-A program takes one row, one head of keys with all queries that share it, and every SPLITS-th block
-of the context. How long that context is it reads from the device: row r stands at
-`row_positions[r]`, and a row that stands nowhere, at −1, does nothing.
+How long a context is is read from the device: row r stands at `row_positions[r]`, and a row that
+stands nowhere, at −1, does nothing. A program takes one head of keys and all queries that share it.
 
-Where no two rows share a slot, the attention norms and rotates its queries and its new key itself
-and stores the key and the value on the way. Rows that are consecutive tokens of one prompt attend
-to each other's keys, so there all of them are placed by a kernel of its own before.
+Where no two rows share a slot, a program takes one row and every SPLITS-th block of its context; it
+norms and rotates its queries and its new key itself and stores the key and the value on the way.
+Rows that are consecutive tokens of one prompt attend to each other's keys, so there all of them are
+placed first, by a kernel of its own, and a program takes several of them at once.
 """
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
-
-from engines.batched_kernels import after_the_kernel_before, fetch_ahead
 
 
 @triton.jit
@@ -55,10 +53,9 @@ def place_heads(
     qkv, q_gain, k_gain, cosine_table, sine_table, row_slots, row_positions,
     queries, keys, values, row_stride, epsilon,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, CAPACITY: tl.constexpr,
-    QKV_SPLITS: tl.constexpr, NORMED: tl.constexpr, PDL: tl.constexpr,
+    QKV_SPLITS: tl.constexpr, NORMED: tl.constexpr,
 ):  # fmt: skip
     """Queries [rows, H·D] ready to attend; keys and values in the cache."""
-    after_the_kernel_before(PDL)
     row, head = tl.program_id(0), tl.program_id(1)
     position = tl.load(row_positions + row)
     if position < 0:
@@ -89,53 +86,45 @@ def place_heads(
 @triton.jit
 def attend(
     qkv, q_gain, k_gain, cosine_table, sine_table, row_slots, row_positions,
-    queries, keys, values, out, parts, sums, row_stride, epsilon, ahead,
+    keys, values, out, parts, sums, row_stride, epsilon,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, CAPACITY: tl.constexpr,
-    QKV_SPLITS: tl.constexpr, NORMED: tl.constexpr, PLACES: tl.constexpr, SPLITS: tl.constexpr,
-    KV_BLOCK: tl.constexpr, TILE: tl.constexpr, AHEAD: tl.constexpr, PDL: tl.constexpr,
+    QKV_SPLITS: tl.constexpr, NORMED: tl.constexpr, SPLITS: tl.constexpr, KV_BLOCK: tl.constexpr,
+    TILE: tl.constexpr,
 ):  # fmt: skip
     """One split writes `out` [rows, H·D] at once, several write parts [rows, S, H·D] and sums.
 
     The first split begins with the row's own token; the blocks are of those before it.
     """
-    fetch_ahead(ahead, AHEAD)
-    after_the_kernel_before(PDL)
     GROUP: tl.constexpr = HEADS // KV_HEADS
     WIDTH: tl.constexpr = (HEADS + 2 * KV_HEADS) * HEAD_DIM
     row, kv_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     position = tl.load(row_positions + row)
     if position < split * KV_BLOCK + (split > 0).to(tl.int32):
         return
-    kind = queries.dtype.element_ty
+    kind = out.dtype.element_ty
     lanes = tl.arange(0, HEAD_DIM)[None, :]
     members = tl.arange(0, TILE)
     heads = (kv_head * GROUP + members)[:, None]
     ok = (members < GROUP)[:, None]
+    cosine_table += position * (HEAD_DIM // 2)
+    sine_table += position * (HEAD_DIM // 2)
+    stride = row_stride * WIDTH
+    query = turned_heads(
+        qkv, row * WIDTH + heads * HEAD_DIM, ok, stride, q_gain, cosine_table, sine_table,
+        epsilon, HEAD_DIM, QKV_SPLITS, NORMED,
+    ).to(kind)  # fmt: skip
+    own = row * WIDTH + (HEADS + kv_head) * HEAD_DIM + tl.arange(0, 1)[:, None]
+    new_key = turned_heads(
+        qkv, own, own >= 0, stride, k_gain, cosine_table, sine_table,
+        epsilon, HEAD_DIM, QKV_SPLITS, NORMED,
+    ).to(kind)  # fmt: skip
+    own += KV_HEADS * HEAD_DIM
+    new_value = summed(qkv, own + lanes, lanes >= 0, stride, QKV_SPLITS).to(kind)
     cache = (tl.load(row_slots + row) * KV_HEADS + kv_head).to(tl.int64) * CAPACITY * HEAD_DIM
     keys += cache
     values += cache
-    if PLACES:
-        cosine_table += position * (HEAD_DIM // 2)
-        sine_table += position * (HEAD_DIM // 2)
-        stride = row_stride * WIDTH
-        query = turned_heads(
-            qkv, row * WIDTH + heads * HEAD_DIM, ok, stride, q_gain, cosine_table, sine_table,
-            epsilon, HEAD_DIM, QKV_SPLITS, NORMED,
-        ).to(kind)  # fmt: skip
-        one = tl.arange(0, 1)[:, None]
-        own = row * WIDTH + (HEADS + kv_head) * HEAD_DIM + one
-        new_key = turned_heads(
-            qkv, own, one >= 0, stride, k_gain, cosine_table, sine_table,
-            epsilon, HEAD_DIM, QKV_SPLITS, NORMED,
-        ).to(kind)  # fmt: skip
-        own += KV_HEADS * HEAD_DIM
-        new_value = summed(qkv, own + lanes, lanes >= 0, stride, QKV_SPLITS).to(kind)
-        tl.store(keys + position * HEAD_DIM + lanes, new_key, (lanes >= 0) & (split == 0))
-        tl.store(values + position * HEAD_DIM + lanes, new_value, (lanes >= 0) & (split == 0))
-    else:
-        query = tl.load(queries + (row * HEADS + heads) * HEAD_DIM + lanes, ok, other=0)
-        new_key = tl.load(keys + position * HEAD_DIM + lanes)
-        new_value = tl.load(values + position * HEAD_DIM + lanes)
+    tl.store(keys + position * HEAD_DIM + lanes, new_key, (lanes >= 0) & (split == 0))
+    tl.store(values + position * HEAD_DIM + lanes, new_value, (lanes >= 0) & (split == 0))
     scale: tl.constexpr = HEAD_DIM**-0.5
     first = tl.sum(query.to(tl.float32) * new_key.to(tl.float32), axis=1) * scale
     top = tl.where(split == 0, first, float("-inf"))
@@ -169,13 +158,59 @@ def attend(
 
 
 @triton.jit
+def attend_placed(
+    queries, keys, values, row_slots, row_positions, row_counts, out,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, CAPACITY: tl.constexpr,
+    KV_BLOCK: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Row r begins `row_counts[r]` consecutive tokens of its slot, of at most TILE queries.
+
+    Rows inside such a piece have a count of 0: the program of its first row computes them.
+    """
+    GROUP: tl.constexpr = HEADS // KV_HEADS
+    row, kv_head = tl.program_id(0), tl.program_id(1)
+    count = tl.load(row_counts + row)
+    if count == 0:
+        return
+    kind = out.dtype.element_ty
+    lanes = tl.arange(0, HEAD_DIM)[None, :]
+    token = tl.arange(0, TILE) // GROUP
+    ok = (token < count)[:, None]
+    heads = ((row + token) * HEADS + kv_head * GROUP + tl.arange(0, TILE) % GROUP)[:, None]
+    position = tl.load(row_positions + row)
+    positions = (position + tl.minimum(token, count - 1))[:, None]
+    query = tl.load(queries + heads * HEAD_DIM + lanes, ok, other=0)
+    cache = (tl.load(row_slots + row) * KV_HEADS + kv_head).to(tl.int64) * CAPACITY * HEAD_DIM
+    keys += cache
+    values += cache
+    scale: tl.constexpr = HEAD_DIM**-0.5
+    top = tl.full([TILE], float("-inf"), tl.float32)
+    total = tl.zeros([TILE], tl.float32)
+    average = tl.zeros([TILE, HEAD_DIM], tl.float32)
+    for block in tl.range(0, tl.cdiv(position + count, KV_BLOCK)):
+        at = block * KV_BLOCK + tl.arange(0, KV_BLOCK)
+        there = (at < position + count)[:, None]
+        places = at[:, None] * HEAD_DIM + lanes
+        key = tl.load(keys + places, there, other=0)
+        scores = tl.dot(query, key.T, input_precision="ieee") * scale
+        scores = tl.where(at[None, :] <= positions, scores, float("-inf"))
+        higher = tl.maximum(top, tl.max(scores, axis=1))
+        shares = tl.exp(scores - higher[:, None])
+        shrink = tl.exp(top - higher)
+        total = total * shrink + tl.sum(shares, axis=1)
+        value = tl.load(values + places, there, other=0)
+        average = average * shrink[:, None]
+        average = tl.dot(shares.to(kind), value, average, input_precision="ieee")
+        top = higher
+    tl.store(out + heads * HEAD_DIM + lanes, (average / total[:, None]).to(kind), ok)
+
+
+@triton.jit
 def combine(
     parts, sums, row_positions, out,
     HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, SPLITS: tl.constexpr, KV_BLOCK: tl.constexpr,
-    PDL: tl.constexpr,
 ):  # fmt: skip
     """The parts of a row's attention together; a split that had no block left none."""
-    after_the_kernel_before(PDL)
     row, head = tl.program_id(0), tl.program_id(1)
     position = tl.load(row_positions + row)
     if position < 0:

@@ -13,42 +13,6 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
-
-
-@triton.jit
-def after_the_kernel_before(PDL: tl.constexpr):
-    """Programmatic dependent launch: what the step computes is read after this."""
-    if PDL:
-        gdc_launch_dependents()
-        gdc_wait()
-
-
-FETCHED_BYTES = tl.constexpr(64)
-"""What one prefetch brings."""
-
-
-@triton.jit
-def fetch_ahead(matrix, AHEAD: tl.constexpr):
-    """Ask for the weights of a later kernel, a share by each program, without waiting for them.
-
-    What a kernel leaves of the memory's time is so used to bring them into the chip's cache.
-    AHEAD counts elements.
-    """
-    if AHEAD > 0:
-        WIDE: tl.constexpr = FETCHED_BYTES * 8 // matrix.dtype.element_ty.primitive_bitwidth
-        LANES: tl.constexpr = 128
-        program = tl.program_id(0) + tl.num_programs(0) * (
-            tl.program_id(1) + tl.num_programs(1) * tl.program_id(2)
-        )
-        programs = tl.num_programs(0) * tl.num_programs(1) * tl.num_programs(2)
-        for start in range(program * LANES, AHEAD // WIDE, programs * LANES):
-            lanes = tl.minimum(start + tl.arange(0, LANES), AHEAD // WIDE - 1)
-            addresses = (matrix + lanes.to(tl.int64) * WIDE).to(tl.int64)
-            tl.inline_asm_elementwise(
-                "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [addresses],
-                dtype=tl.int32, is_pure=False, pack=1,
-            )  # fmt: skip
 
 
 @triton.jit
@@ -83,17 +47,15 @@ def tile_product(
 
 @triton.jit
 def product(
-    x, a, b, c, parts, row_stride, ahead,
+    x, a, b, c, parts, row_stride,
     FIRST: tl.constexpr, SECOND: tl.constexpr, OUTS: tl.constexpr, COLUMNS: tl.constexpr,
     SPLITS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-    SWAPPED: tl.constexpr, AHEAD: tl.constexpr, PDL: tl.constexpr,
+    SWAPPED: tl.constexpr,
 ):  # fmt: skip
     """Parts [SPLITS, row_stride, OUTS] of x times the rows of a, then b from FIRST, c from SECOND.
 
     FIRST and SECOND are multiples of BN, or OUTS where there is one matrix only.
     """
-    fetch_ahead(ahead, AHEAD)
-    after_the_kernel_before(PDL)
     PART: tl.constexpr = COLUMNS // SPLITS
     start, split = tl.program_id(0) * BN, tl.program_id(1)
     weight, before = a, 0
@@ -115,13 +77,11 @@ def product(
 
 @triton.jit
 def gate_and_up(
-    x, gate, up, out, ahead,
+    x, gate, up, out,
     FFN: tl.constexpr, COLUMNS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    BK: tl.constexpr, SWAPPED: tl.constexpr, AHEAD: tl.constexpr, PDL: tl.constexpr,
+    BK: tl.constexpr, SWAPPED: tl.constexpr,
 ):  # fmt: skip
     """SwiGLU (Shazeer 2020): silu(x gate) · (x up), in the dtype of the model."""
-    fetch_ahead(ahead, AHEAD)
-    after_the_kernel_before(PDL)
     rows = tl.program_id(2) * BM + tl.arange(0, BM)
     outs = tl.program_id(0) * BN + tl.arange(0, BN)
     gates = tl.zeros([BN, BM] if SWAPPED else [BM, BN], tl.float32)
@@ -162,10 +122,9 @@ def normed(values, gain, lanes, ok, epsilon, COLUMNS: tl.constexpr):
 @triton.jit
 def embed_and_norm(
     row_tokens, row_slots, slot_tokens, embedding, gain, residual, x, epsilon,
-    COLUMNS: tl.constexpr, ALL: tl.constexpr, PDL: tl.constexpr,
+    COLUMNS: tl.constexpr, ALL: tl.constexpr,
 ):  # fmt: skip
     """The row's token, or, where that is negative, the last one that its slot produced."""
-    after_the_kernel_before(PDL)
     row = tl.program_id(0)
     lanes = tl.arange(0, ALL)
     ok = lanes < COLUMNS
@@ -180,13 +139,10 @@ def embed_and_norm(
 
 @triton.jit
 def add_and_norm(
-    parts, residual, gain, x, row_stride, epsilon, ahead,
-    COLUMNS: tl.constexpr, ALL: tl.constexpr, SPLITS: tl.constexpr, AHEAD: tl.constexpr,
-    PDL: tl.constexpr,
+    parts, residual, gain, x, row_stride, epsilon,
+    COLUMNS: tl.constexpr, ALL: tl.constexpr, SPLITS: tl.constexpr,
 ):  # fmt: skip
     """Add a product's parts to the residual, and norm it for the next product."""
-    fetch_ahead(ahead, AHEAD)
-    after_the_kernel_before(PDL)
     row = tl.program_id(0)
     lanes = tl.arange(0, ALL)
     ok = lanes < COLUMNS
@@ -200,13 +156,31 @@ def add_and_norm(
 
 
 @triton.jit
+def add_and_norm_outputs(
+    parts, residual, gain, outputs, x, row_stride, epsilon,
+    COLUMNS: tl.constexpr, ALL: tl.constexpr, SPLITS: tl.constexpr,
+):  # fmt: skip
+    """The last norm, of those rows alone whose next token is wanted; output i becomes x[i]."""
+    row = tl.load(outputs + tl.program_id(0))
+    if row < 0:
+        return
+    lanes = tl.arange(0, ALL)
+    ok = lanes < COLUMNS
+    values = tl.load(residual + row * COLUMNS + lanes, ok, other=0)
+    for split in tl.static_range(SPLITS):
+        at = (split * row_stride + row) * COLUMNS + lanes
+        values += tl.load(parts + at, ok, other=0)
+    x_row = normed(values, gain, lanes, ok, epsilon, COLUMNS)
+    tl.store(x + tl.program_id(0) * COLUMNS + lanes, x_row.to(x.dtype.element_ty), ok)
+
+
+@triton.jit
 def head_maxima(
     x, head, best, best_rows,
     VOCAB: tl.constexpr, COLUMNS: tl.constexpr, PROGRAMS: tl.constexpr, BM: tl.constexpr,
-    BN: tl.constexpr, BK: tl.constexpr, SWAPPED: tl.constexpr, PDL: tl.constexpr,
+    BN: tl.constexpr, BK: tl.constexpr, SWAPPED: tl.constexpr,
 ):  # fmt: skip
-    """Logits of BN tokens for every row: the largest of them, and which it was."""
-    after_the_kernel_before(PDL)
+    """Logits of BN tokens for every output: the largest of them, and which it was."""
     rows = tl.program_id(2) * BM + tl.arange(0, BM)
     outs = tl.program_id(0) * BN + tl.arange(0, BN)
     logits = tile_product(x, head, rows, outs, 0, COLUMNS, COLUMNS, VOCAB, BM, BN, BK, SWAPPED)
@@ -224,17 +198,18 @@ def head_maxima(
 
 @triton.jit
 def pick_tokens(
-    best, best_rows, row_slots, row_keeps, slot_tokens, chosen,
-    PROGRAMS: tl.constexpr, ALL: tl.constexpr, PDL: tl.constexpr,
+    best, best_rows, outputs, row_slots, slot_tokens, chosen,
+    PROGRAMS: tl.constexpr, ALL: tl.constexpr,
 ):  # fmt: skip
-    """The first of the largest logits; a row that ends its sequence leaves it to its slot."""
-    after_the_kernel_before(PDL)
-    row = tl.program_id(0)
+    """The first of the largest logits; the slot keeps it for the row that will continue it."""
+    output = tl.program_id(0)
+    row = tl.load(outputs + output)
+    if row < 0:
+        return
     lanes = tl.arange(0, ALL)
     ok = lanes < PROGRAMS
-    logits = tl.load(best + row * PROGRAMS + lanes, ok, other=float("-inf"))
-    which = tl.load(best_rows + row * PROGRAMS + lanes, ok, other=2147483647)
+    logits = tl.load(best + output * PROGRAMS + lanes, ok, other=float("-inf"))
+    which = tl.load(best_rows + output * PROGRAMS + lanes, ok, other=2147483647)
     token = tl.min(tl.where(logits == tl.max(logits, axis=0), which, 2147483647), axis=0)
-    tl.store(chosen + row, token)
-    keeps = tl.load(row_keeps + row)
-    tl.store(slot_tokens + tl.load(row_slots + row), token, keeps != 0)
+    tl.store(chosen + output, token)
+    tl.store(slot_tokens + tl.load(row_slots + row), token)

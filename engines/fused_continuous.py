@@ -17,7 +17,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engines.batched_rows import PRODUCED, Row, RowBatches
+from engines.batched_rows import Piece, RowBatches, holding
 from engines.continuous import Continuous
 from engines.footprint import decode_step_bytes
 from engines.fused import check_triton
@@ -56,22 +56,20 @@ class Seat:
             slot, answer, request.prompt_ids, len(request.prompt_ids), request.max_new_tokens
         )
 
-    def next_token(self) -> Row:
+    def next_token(self) -> Piece:
         """The row that continues what the slot produced last."""
-        row = Row(PRODUCED, self.slot, self.position)
+        piece = Piece(self.slot, self.position)
         self.position += 1
         self.unasked -= 1
-        return row
+        return piece
 
-    def next_of_prompt(self, most: int) -> list[Row]:
+    def next_of_prompt(self, most: int) -> Piece:
         """The next tokens of the prompt; the last one of all asks for the first new token."""
         start, end = self.position, self.position + min(self.unfed, most)
-        last = len(self.prompt) - 1
-        rows = [Row(self.prompt[at], self.slot, at, at == last) for at in range(start, end)]
         self.position = end
-        self.unfed -= len(rows)
+        self.unfed -= end - start
         self.unasked -= not self.unfed
-        return rows
+        return Piece(self.slot, start, self.prompt[start:end], ends=not self.unfed)
 
 
 class FusedContinuous(Continuous):
@@ -83,7 +81,6 @@ class FusedContinuous(Continuous):
         self,
         loaded: LoadedModel,
         *,
-        dependent_launch: bool = False,
         rows: int = ROWS,
         rows_running: int = ROWS_RUNNING,
         **shared: Any,
@@ -93,9 +90,9 @@ class FusedContinuous(Continuous):
         super().__init__(loaded, step="eager", **shared)
         self.rows_running = max(rows_running, self.batch_size + 1)
         self.rows = max(rows, self.rows_running)
-        self.batches = RowBatches(self._step(self.rows, dependent_launch), self.clock)
+        self.batches = RowBatches(self._step(self.rows), self.clock)
         self.seats: dict[int, Seat] = {}
-        self.flights: deque[tuple[Flight, list[tuple[int, Seat]]]] = deque()
+        self.flights: deque[tuple[Flight, list[Seat]]] = deque()
 
     def warm_up(self, prompt_tokens: int, max_new_tokens: int) -> WarmUp:
         """Build all buckets, then as every engine over slots."""
@@ -111,10 +108,10 @@ class FusedContinuous(Continuous):
         """Launch the next step, then hand out the tokens of the one before."""
         done = self._drop()
         self._seat()
-        rows, wanted = self._plan()
-        if rows:
-            self.flights.append((self.batches.launch(rows), wanted))
-        if self.flights and (len(self.flights) > 1 or not rows):
+        pieces, wanted = self._plan()
+        if pieces:
+            self.flights.append((self.batches.launch(pieces), wanted))
+        if self.flights and (len(self.flights) > 1 or not pieces):
             done += self._land(*self.flights.popleft())
         return done
 
@@ -126,37 +123,39 @@ class FusedContinuous(Continuous):
             self.running[slot] = answer
             self.seats[slot] = Seat.of(slot, answer)
 
-    def _plan(self) -> tuple[list[Row], list[tuple[int, Seat]]]:
-        """Rows of the next step, and which of them produce a token for whom."""
+    def _plan(self) -> tuple[list[Piece], list[Seat]]:
+        """The next step: who decodes, and as much of the prompts as there is room for beside."""
         seats = self.seats.values()
-        going_on = [seat for seat in seats if seat.unasked and not seat.unfed]
-        rows = [seat.next_token() for seat in going_on]
-        wanted = list(enumerate(going_on))
-        feeding = [seat for seat in seats if seat.unfed]
-        most = self.rows_running if len(going_on) > len(feeding) else self.rows
-        for seat in feeding:
-            rows += seat.next_of_prompt(most - len(rows))
-            if not seat.unfed:
-                wanted.append((len(rows) - 1, seat))
-        self._count(len(rows), len(going_on))
-        return rows, wanted
+        wanted = [seat for seat in seats if seat.unasked and not seat.unfed]
+        pieces = [seat.next_token() for seat in wanted]
+        decoding, feeding = len(pieces), [seat for seat in seats if seat.unfed]
+        room = (self.rows_running if decoding > len(feeding) else self.rows) - decoding
+        for seat in feeding[:room]:
+            piece = seat.next_of_prompt(room)
+            room -= len(piece.tokens)
+            pieces.append(piece)
+            if piece.ends:
+                wanted.append(seat)
+            if not room:
+                break
+        self._count(pieces, decoding)
+        return pieces, wanted
 
-    def _count(self, rows: int, going_on: int) -> None:
-        if not rows:
+    def _count(self, pieces: list[Piece], decoding: int) -> None:
+        if not pieces:
             return
-        counters = self.slots.counters
-        counters.decode_forwards += going_on > 0
-        counters.prefill_forwards += going_on == 0
+        counters, rows = self.slots.counters, sum(len(piece.tokens) for piece in pieces)
+        counters.decode_forwards += decoding > 0
+        counters.prefill_forwards += decoding == 0
         counters.busy_rows += rows
-        counters.computed_rows += self.batches.bucket(rows)
+        counters.computed_rows += holding(rows)
 
-    def _land(self, flight: Flight, wanted: list[tuple[int, Seat]]) -> list[Completion]:
-        tokens = flight.tokens()
+    def _land(self, flight: Flight, wanted: list[Seat]) -> list[Completion]:
         ended = []
-        for row, seat in wanted:
+        for token, seat in zip(flight.tokens(), wanted, strict=True):
             if self.seats.get(seat.slot) is not seat:
                 continue  # it ended when this step was already under way
-            if not seat.answer.accept(tokens[row], flight.stamp, self.on_token):
+            if not seat.answer.accept(token, flight.stamp, self.on_token):
                 ended.append(seat.slot)
         return [self._retire(slot) for slot in ended]
 
@@ -166,10 +165,10 @@ class FusedContinuous(Continuous):
         self.slots.free.add(slot)
         return self.running.pop(slot).completion(self.clock)
 
-    def _step(self, most_rows: int, dependent_launch: bool) -> Any:
+    def _step(self, most_rows: int) -> Any:
         from engines.batched_step import BatchedStep
 
-        return BatchedStep(self.slots.state, most_rows, dependent_launch=dependent_launch)
+        return BatchedStep(self.slots.state, most_rows)
 
 
 def why_not_available(loaded: LoadedModel) -> str | None:

@@ -15,23 +15,28 @@ class ReferenceStep:
 
         self.state = state
         self.most_rows = most_rows
-        self.table = torch.zeros(4, most_rows * 2, dtype=torch.int32)
+        self.table = torch.zeros(5, most_rows * 2, dtype=torch.int32)
         self.chosen = torch.zeros(most_rows * 2, dtype=torch.int32)
 
-    def __call__(self, rows: int, *, apart: bool) -> None:
-        """Tokens, slots and positions are the first three rows of the table."""
-        waves: list[dict[int, int]] = []
-        for row, (_, slot, position, _) in enumerate(self.table.T[:rows].tolist()):
-            if position >= 0:
-                wave = next((w for w in waves if slot not in w), None)
-                if wave is None:
-                    waves.append(wave := {})
-                wave[slot] = row
-        assert len(waves) <= 1 or not apart
-        for wave in waves:
-            self._run(wave)
+    def rows_together(self, rows: int) -> int:
+        """Nothing depends on it here."""
+        return rows
 
-    def _run(self, wave: dict[int, int]) -> None:
+    def __call__(self, bucket) -> None:
+        """Tokens, slots, positions, counts and outputs are the rows of the table."""
+        waves: list[dict[int, int]] = []
+        _, slots, positions, _, outputs = self.table[:, : bucket.rows].tolist()
+        for row in (row for row, position in enumerate(positions) if position >= 0):
+            wave = next((w for w in waves if slots[row] not in w), None)
+            if wave is None:
+                waves.append(wave := {})
+            wave[slots[row]] = row
+        assert len(waves) <= 1 or not bucket.apart
+        wanted = {row: output for output, row in enumerate(outputs[: bucket.outputs]) if row >= 0}
+        for wave in waves:
+            self._run(wave, wanted)
+
+    def _run(self, wave: dict[int, int], wanted: dict[int, int]) -> None:
         from engines.cache import decode
 
         state = self.state
@@ -43,6 +48,5 @@ class ReferenceStep:
             state.cache.positions[slot] = int(self.table[2, row])
         chosen = decode(state.model, tokens, state.cache).argmax(dim=-1)
         for slot, row in wave.items():
-            self.chosen[row] = chosen[slot]
-            if self.table[3, row]:
-                state.tokens[slot] = chosen[slot]
+            if row in wanted:
+                self.chosen[wanted[row]] = state.tokens[slot] = chosen[slot]

@@ -28,7 +28,7 @@ def engine_for(model="qwen3", *, slots=2, capacity=ragged.CAPACITY, monkeypatch,
 
     kind = fused_continuous.FusedContinuous
     monkeypatch.setattr(fused_continuous, "check_triton", lambda _: None)
-    monkeypatch.setattr(kind, "_step", lambda self, most, _: ReferenceStep(self.slots.state, most))
+    monkeypatch.setattr(kind, "_step", lambda self, most: ReferenceStep(self.slots.state, most))
     return kind(
         ragged.MODELS[model](), batch_size=slots, max_tokens=capacity, clock=Clock("cpu"), **options
     )
@@ -70,8 +70,8 @@ def test_a_position_too_far_is_caught(monkeypatch):
     right = Seat.next_token
 
     def too_far(self):
-        row = right(self)
-        return row._replace(position=row.position + 1)
+        piece = right(self)
+        return piece._replace(position=piece.position + 1)
 
     monkeypatch.setattr(Seat, "next_token", too_far)
     with pytest.raises(AssertionError, match="below the best logit"):
@@ -84,7 +84,7 @@ def test_the_next_step_is_launched_before_the_tokens_of_this_one_are_read(monkey
     seen = []
     launch, tokens = RowBatches.launch, Flight.tokens
     monkeypatch.setattr(
-        RowBatches, "launch", lambda self, rows: seen.append("launch") or launch(self, rows)
+        RowBatches, "launch", lambda self, pieces: seen.append("launch") or launch(self, pieces)
     )
     monkeypatch.setattr(Flight, "tokens", lambda self: seen.append("read") or tokens(self))
     engine_for(monkeypatch=monkeypatch).run([Request((1, 2), 4)])
@@ -159,10 +159,12 @@ def test_the_warm_up_leaves_no_trace_and_too_long_requests_are_refused(monkeypat
         engine.warm_up(8, 9)
 
 
-def test_the_smallest_bucket_that_holds_the_rows_is_taken(monkeypatch):
-    batches = engine_for(monkeypatch=monkeypatch, rows=160, rows_running=48).batches
-    assert batches.buckets == [1, 2, 4, 8, 16, 32, 64, 128, 192]
-    assert [batches.bucket(n) for n in (1, 3, 33, 65, 129)] == [1, 4, 64, 128, 192]
+def test_the_smallest_bucket_that_has_room_is_taken():
+    from engines.batched_rows import bucket_sizes, holding
+
+    assert bucket_sizes(160) == [1, 2, 4, 8, 16, 32, 64, 128, 192]
+    for rows in range(1, 193):
+        assert holding(rows) == min(size for size in bucket_sizes(160) if size >= rows)
 
 
 def test_a_gpu_without_fp16_dot_is_refused_in_one_line(monkeypatch):
