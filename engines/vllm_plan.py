@@ -39,7 +39,6 @@ class Plan:
     eager: bool = False
     gpus: int = 1
     dummy: bool = False
-    own_all_reduce: bool = True
 
     def kv_bytes(self, loaded: LoadedModel) -> int:
         """KV cache of all rows in whole blocks, over all GPUs [bytes]."""
@@ -97,7 +96,6 @@ def arguments(
     }
     if plan.gpus > 1:  # fused with flashinfer's all-reduce it would use NVLink multicast
         chosen["compilation_config"] = {"pass_config": {"fuse_allreduce_rms": False}}
-        chosen["disable_custom_all_reduce"] = not plan.own_all_reduce
     return chosen
 
 

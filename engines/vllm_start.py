@@ -18,7 +18,7 @@ import os
 import tempfile
 import time
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,7 @@ VERSIONS = ">=0.25,<0.26"
 """Versions whose interface this was written for; another one is tried and named where it fails."""
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine's loop in this process: no hop per token
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",  # a fork of a process that uses CUDA cannot use it
     "VLLM_USE_FLASHINFER_SAMPLER": "0",  # compiles itself at start; greedy has nothing to sample
     "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",  # NVLink multicast, which shared hosts forbid
     "VLLM_NO_USAGE_STATS": "1",
@@ -68,11 +69,7 @@ def require_installed() -> None:
 
 
 def start(loaded: LoadedModel, plan: Plan) -> Started:
-    """Start vLLM for this model; VLLMNotAvailable in one line where that cannot be.
-
-    Its all-reduce between GPUs maps the memory of one into another, which virtual machines often
-    forbid: where a start over several GPUs fails, NCCL's is tried.
-    """
+    """Start vLLM for this model; VLLMNotAvailable in one line where that cannot be."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     require_installed()
@@ -80,13 +77,11 @@ def start(loaded: LoadedModel, plan: Plan) -> Started:
     settings = settings_here(loaded.device)
     free, total = free_memory(plan.gpus)
     check_room(loaded, plan, settings, free)
-    plans = [plan] if plan.gpus == 1 else [plan, replace(plan, own_all_reduce=False)]
-    for attempt in plans:
-        try:
-            return _start(module, loaded, attempt, settings, free / total)
-        except Exception as error:  # vLLM raises whatever its many parts raise
-            problem = f"{type(error).__name__}: {first_line(error)}"
-        _give_memory_back()  # outside of the handler: its traceback would hold the memory
+    try:
+        return _start(module, loaded, plan, settings, free / total)
+    except Exception as error:  # vLLM raises whatever its many parts raise
+        problem = f"{type(error).__name__}: {first_line(error)}"
+    _give_memory_back()  # outside of the handler: its traceback would hold the memory
     raise VLLMNotAvailable(f"vLLM {_version()} (tested: {TESTED}) failed at start: {problem}")
 
 

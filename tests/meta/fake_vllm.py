@@ -107,20 +107,16 @@ def plant(
     loaded: Any,
     *,
     failure: Exception | None = None,
-    fails: Callable[[dict[str, Any]], bool] = lambda _: True,
     next_token: Callable[[list[int]], int] | None = None,
     free_bytes: int = 12 * 10**9,
 ) -> list[LLMEngine]:
-    """Put the package in place, on a T4 that is not there; the engines that were started.
-
-    With a `failure` every start fails whose arguments `fails` says so of.
-    """
+    """Put the package in place, on a T4 that is not there; the engines that were started."""
     started: list[LLMEngine] = []
 
     class Engine(LLMEngine):
         @classmethod
         def from_engine_args(cls, arguments: dict[str, Any]) -> LLMEngine:
-            if failure is not None and fails(arguments):
+            if failure is not None:
                 raise failure
             started.append(cls(arguments, next_token or argmax_of(loaded.model), loaded.model))
             return started[-1]

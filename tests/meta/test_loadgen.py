@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from fixtures.load_figures import (
     steady,
 )
 from fixtures.load_points import sent_tests, sent_times, sweep_points
-from fixtures.load_runs import Target, run_sweep
+from fixtures.load_runs import OpenLoop, Target, run_sweep
 from fixtures.loadgen import Drive, LoadRun, run_closed, run_open
 from fixtures.profiles import PlannedLoad
 from fixtures.scripted_engine import BlockingEngine, SteppedEngine
@@ -267,6 +268,47 @@ def test_a_sweep_is_refused_where_the_client_cannot_drive_it(monkeypatch):
         target = Target("scripted", url, lambda n, _seed: bodies(n), 4, busy_clients=2)
         with pytest.raises(RateRefused):
             run_sweep(target, planned=[PlannedLoad(0.3, 1, 12)], capacity_requests=12)
+
+
+def open_loop(monkeypatch, made):
+    """Runs without a server: each is what `made` gives for its schedule."""
+    monkeypatch.setattr("fixtures.load_runs.run_open", made)
+    monkeypatch.setattr("fixtures.load_runs.in_flight_seconds", lambda _: None)
+    target = Target("none", "http://127.0.0.1:9", lambda n, _seed: bodies(n), 4, busy_clients=2)
+    return OpenLoop(target, 100.0, ANY, CALIBRATED, None, enforce=True)
+
+
+@pytest.mark.parametrize(
+    ("lags_s", "made_again", "valid"),
+    [((0.0,), False, True), ((0.05, 0.0), True, True), ((0.05, 0.05), True, False)],
+    ids=["in time", "late once", "late twice"],
+)
+def test_a_run_whose_client_was_late_is_made_again_once(lags_s, made_again, valid, monkeypatch):
+    left, seeds = list(lags_s), []
+
+    def made(url, schedule, calls, how):
+        seeds.append(schedule.seed)
+        lag_s = left.pop(0)
+        return made_run([exchange(i, at, lag_s=lag_s) for i, at in enumerate(schedule.times_s)])
+
+    found = open_loop(monkeypatch, made).run(PlannedLoad(0.1, 1, 50), 0)
+    assert left == []
+    assert len(set(seeds)) == len(lags_s)
+    assert ("late" in (found.instead_of or "")) is made_again
+    assert (found.faults == ()) is valid
+
+
+def test_a_run_that_the_server_failed_is_not_made_again(monkeypatch):
+    made = []
+
+    def failing(url, schedule, calls, how):
+        made.append(schedule.seed)
+        first, *others = [exchange(i, at) for i, at in enumerate(schedule.times_s)]
+        return made_run([replace(first, outcome="truncated"), *others])
+
+    found = open_loop(monkeypatch, failing).run(PlannedLoad(0.1, 1, 50), 0)
+    assert len(made) == 1
+    assert "requests failed" in found.faults[0]
 
 
 def test_prompt_ids_and_answers_survive_the_way_to_the_server_and_back():

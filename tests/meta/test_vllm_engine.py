@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.abc
 import json
+import os
 import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -148,22 +149,12 @@ def test_two_gpus_share_the_bytes_of_a_step(model, monkeypatch):
     assert chosen["compilation_config"]["pass_config"] == {"fuse_allreduce_rms": False}
 
 
-def test_where_gpus_cannot_map_each_others_memory_it_starts_over_nccl(model, monkeypatch):
-    started = plant(
-        monkeypatch,
-        model,
-        failure=RuntimeError("invalid argument"),
-        fails=lambda chosen: not chosen.get("disable_custom_all_reduce", True),
-    )
-    assert built(model, tensor_parallel=2).name == "vllm tp:2"
-    assert [engine.arguments["disable_custom_all_reduce"] for engine in started] == [True]
-    assert "disable_custom_all_reduce" not in built_arguments(model, started)
-
-
-def built_arguments(model, started):
-    """What one GPU is started with: it has nobody to reduce with."""
-    built(model)
-    return started[-1].arguments
+def test_its_workers_are_spawned_whatever_ran_before(model, monkeypatch):
+    """It keeps the method of its first start, when CUDA may not have been in use yet."""
+    monkeypatch.delenv("VLLM_WORKER_MULTIPROC_METHOD", raising=False)
+    plant(monkeypatch, model)
+    built(model, tensor_parallel=2)
+    assert os.environ["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"
 
 
 def test_stop_tokens_end_an_answer_and_a_client_that_leaves_frees_its_row(model, monkeypatch):
