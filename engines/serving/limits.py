@@ -24,6 +24,8 @@ class Limits:
     """The largest request and the longest queue that the server accepts."""
 
     max_body_bytes: int = 1 << 20
+    discarded_bytes: int = 8 << 20
+    """Of a body that is too large, read and dropped: who is cut off in sending reads no answer."""
     body_timeout_s: float = 30.0
     max_context_tokens: int = 2048
     """Prompt and answer together."""
@@ -83,25 +85,24 @@ class BodyLimit:
 
     async def _read(self, scope: Scope, receive: Receive) -> Message:
         announced = Headers(scope=scope).get("content-length", "0")
-        self._check(int(announced) if announced.isdecimal() else 0)
-        body = bytearray()
-        while True:
+        size, more, body = int(announced) if announced.isdecimal() else 0, True, bytearray()
+        most, arrived = self._limits.max_body_bytes, 0
+        while more and max(size, arrived) <= most + self._limits.discarded_bytes:
             message = await receive()
             if message["type"] != "http.request":
                 return message
-            body += message.get("body", b"")
-            self._check(len(body))
-            if not message.get("more_body", False):
-                return {"type": "http.request", "body": bytes(body), "more_body": False}
-
-    def _check(self, size_bytes: int) -> None:
-        if size_bytes > self._limits.max_body_bytes:
+            arrived += len(message.get("body", b""))
+            if arrived <= most:
+                body += message.get("body", b"")
+            more = message.get("more_body", False)
+        if max(size, arrived) > most:
             raise Refusal(
                 413,
-                f"body of {size_bytes} bytes or more, expected at most "
-                f"{self._limits.max_body_bytes}: send a shorter prompt",
+                f"body of {max(size, arrived)} bytes or more, expected at most {most}: send a "
+                "shorter prompt",
                 headers={"Connection": "close"},
             )
+        return {"type": "http.request", "body": bytes(body), "more_body": False}
 
 
 def _replayed(first: Message, receive: Receive) -> Receive:

@@ -56,7 +56,7 @@ BODY_LIMIT = 20_000
 def echo_url(request):
     """A server that answers each prompt with itself."""
     engine = SteppedEngine() if request.param == "stepped" else BlockingEngine()
-    limits = Limits(max_body_bytes=BODY_LIMIT, max_context_tokens=300, max_new_tokens=150)
+    limits = Limits(BODY_LIMIT, discarded_bytes=0, max_context_tokens=300, max_new_tokens=150)
     with server_in_a_thread(scripted_app(engine, limits=limits)) as url:
         yield url
 
@@ -183,6 +183,15 @@ def test_an_upload_without_a_length_is_cut_at_the_limit(echo_url):
         for _ in range(BODY_LIMIT // 1_000 + 1):  # no more: what it does not read resets the line
             connection.send(chunk)
         assert connection.getresponse().status == 413
+
+
+def test_who_sends_a_body_that_is_too_large_gets_to_read_why():
+    """A server that closes while it is being sent to resets the line, and the answer with it."""
+    with server_in_a_thread(scripted_app(SteppedEngine())) as url:
+        raw = b'{"prompt": "' + b"a" * (4 << 20) + b'"}'
+        replies = [ask(url, "/v1/completions", raw=raw) for _ in range(20)]
+    assert {status for status, _, _ in replies} == {413}
+    assert all("expected at most" in reply["error"]["message"] for _, _, reply in replies)
 
 
 def test_an_upload_that_never_ends_is_given_up():
