@@ -19,10 +19,14 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 @triton.jit
 def wait_for_the_kernel_before(PDL: tl.constexpr):
-    """What the step computes is read after this, and not from a stale L1 (`.cg`)."""
+    """What the step computes is read after this, and not from a stale L1 (`.cg`).
+
+    The kernel after this one may start at once: every program of every kernel waits here, so that
+    none gets past this point before all that come before it in the step have finished.
+    """
     if PDL:
-        gdc_wait()
         gdc_launch_dependents()
+        gdc_wait()
 
 
 @triton.jit
