@@ -18,13 +18,10 @@ import triton.language as tl
 @triton.jit
 def tile_product(
     x, weight, rows, outs, first, PART: tl.constexpr, COLUMNS: tl.constexpr, OUTS: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SWAPPED: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """Sums of x [rows, first … first + PART] times weight [outs, …]: [BM, BN] in fp32.
-
-    SWAPPED computes [BN, BM]: then the weights are the operand with 64 rows that `wgmma` wants.
-    """
-    total = tl.zeros([BN, BM] if SWAPPED else [BM, BN], tl.float32)
+    """Sums of x [rows, first … first + PART] times weight [outs, …]: [BM, BN] in fp32."""
+    total = tl.zeros([BM, BN], tl.float32)
     x += rows[:, None] * COLUMNS
     weight += outs[:, None].to(tl.int64) * COLUMNS
     for start in range(0, PART, BK):
@@ -38,10 +35,7 @@ def tile_product(
             codes = tl.load(weight + at)
         else:
             codes = tl.load(weight + at, (lanes < PART)[None, :] & (outs < OUTS)[:, None], other=0)
-        if SWAPPED:
-            total = tl.dot(codes, values.T, total, input_precision="ieee")
-        else:
-            total = tl.dot(values, codes.T, total, input_precision="ieee")
+        total = tl.dot(values, codes.T, total, input_precision="ieee")
     return total
 
 
@@ -50,7 +44,6 @@ def product(
     x, a, b, c, parts, row_stride,
     FIRST: tl.constexpr, SECOND: tl.constexpr, OUTS: tl.constexpr, COLUMNS: tl.constexpr,
     SPLITS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-    SWAPPED: tl.constexpr,
 ):  # fmt: skip
     """Parts [SPLITS, row_stride, OUTS] of x times the rows of a, then b from FIRST, c from SECOND.
 
@@ -66,26 +59,23 @@ def product(
     rows = tl.program_id(2) * BM + tl.arange(0, BM)
     outs = start + tl.arange(0, BN)
     total = tile_product(
-        x, weight, rows, outs - before, split * PART, PART, COLUMNS, OUTS, BM, BN, BK, SWAPPED
+        x, weight, rows, outs - before, split * PART, PART, COLUMNS, OUTS, BM, BN, BK
     )
     parts += split.to(tl.int64) * row_stride * OUTS
-    if SWAPPED:
-        tl.store(parts + rows[None, :] * OUTS + outs[:, None], total, (outs < OUTS)[:, None])
-    else:
-        tl.store(parts + rows[:, None] * OUTS + outs[None, :], total, (outs < OUTS)[None, :])
+    tl.store(parts + rows[:, None] * OUTS + outs[None, :], total, (outs < OUTS)[None, :])
 
 
 @triton.jit
 def gate_and_up(
     x, gate, up, out,
     FFN: tl.constexpr, COLUMNS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    BK: tl.constexpr, SWAPPED: tl.constexpr,
+    BK: tl.constexpr,
 ):  # fmt: skip
     """SwiGLU (Shazeer 2020): silu(x gate) · (x up), in the dtype of the model."""
     rows = tl.program_id(2) * BM + tl.arange(0, BM)
     outs = tl.program_id(0) * BN + tl.arange(0, BN)
-    gates = tl.zeros([BN, BM] if SWAPPED else [BM, BN], tl.float32)
-    ups = tl.zeros([BN, BM] if SWAPPED else [BM, BN], tl.float32)
+    gates = tl.zeros([BM, BN], tl.float32)
+    ups = tl.zeros([BM, BN], tl.float32)
     x += rows[:, None] * COLUMNS
     from_weight = outs[:, None] * COLUMNS
     for start in range(0, COLUMNS, BK):
@@ -99,17 +89,10 @@ def gate_and_up(
             values = tl.load(x + lanes, lanes < COLUMNS, other=0)
             gate_codes = tl.load(gate + from_weight + lanes, ok, other=0)
             up_codes = tl.load(up + from_weight + lanes, ok, other=0)
-        if SWAPPED:
-            gates = tl.dot(gate_codes, values.T, gates, input_precision="ieee")
-            ups = tl.dot(up_codes, values.T, ups, input_precision="ieee")
-        else:
-            gates = tl.dot(values, gate_codes.T, gates, input_precision="ieee")
-            ups = tl.dot(values, up_codes.T, ups, input_precision="ieee")
+        gates = tl.dot(values, gate_codes.T, gates, input_precision="ieee")
+        ups = tl.dot(values, up_codes.T, ups, input_precision="ieee")
     inner = (gates / (1 + tl.exp(-gates)) * ups).to(out.dtype.element_ty)
-    if SWAPPED:
-        tl.store(out + rows[None, :] * FFN + outs[:, None], inner, (outs < FFN)[:, None])
-    else:
-        tl.store(out + rows[:, None] * FFN + outs[None, :], inner, (outs < FFN)[None, :])
+    tl.store(out + rows[:, None] * FFN + outs[None, :], inner, (outs < FFN)[None, :])
 
 
 @triton.jit
@@ -178,20 +161,15 @@ def add_and_norm_outputs(
 def head_maxima(
     x, head, best, best_rows,
     VOCAB: tl.constexpr, COLUMNS: tl.constexpr, PROGRAMS: tl.constexpr, BM: tl.constexpr,
-    BN: tl.constexpr, BK: tl.constexpr, SWAPPED: tl.constexpr,
+    BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """Logits of BN tokens for every output: the largest of them, and which it was."""
     rows = tl.program_id(2) * BM + tl.arange(0, BM)
     outs = tl.program_id(0) * BN + tl.arange(0, BN)
-    logits = tile_product(x, head, rows, outs, 0, COLUMNS, COLUMNS, VOCAB, BM, BN, BK, SWAPPED)
-    if SWAPPED:
-        logits = tl.where((outs < VOCAB)[:, None], logits, float("-inf"))
-        top = tl.max(logits, axis=0)
-        which = tl.min(tl.where(logits == top[None, :], outs[:, None], VOCAB), axis=0)
-    else:
-        logits = tl.where((outs < VOCAB)[None, :], logits, float("-inf"))
-        top = tl.max(logits, axis=1)
-        which = tl.min(tl.where(logits == top[:, None], outs[None, :], VOCAB), axis=1)
+    logits = tile_product(x, head, rows, outs, 0, COLUMNS, COLUMNS, VOCAB, BM, BN, BK)
+    logits = tl.where((outs < VOCAB)[None, :], logits, float("-inf"))
+    top = tl.max(logits, axis=1)
+    which = tl.min(tl.where(logits == top[:, None], outs[None, :], VOCAB), axis=1)
     tl.store(best + rows * PROGRAMS + tl.program_id(0), top)
     tl.store(best_rows + rows * PROGRAMS + tl.program_id(0), which)
 

@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from engines.fused_weights import Sizes
 
-FEW_ROWS = 64
+    Cuts = tuple[tuple[int | None, "Tiles"], ...]
+
+
+FILLED = 0.9
+"""Share of the shared memory that the stages of a loop may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +30,16 @@ class Tile:
     splits: int = 1
     warps: int = 4
     stages: int = 4
-    swapped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
     """The cuts of all products of a step, and of its attention."""
 
-    qkv: Tile = Tile(32, 128)
-    o: Tile = Tile(32, 128, splits=4)
-    ffn: Tile = Tile(32, 128, stages=3)
-    down: Tile = Tile(32, 128, splits=4)
+    qkv: Tile = Tile(64, 64, splits=2, stages=6)
+    o: Tile = Tile(32, 64, splits=4, stages=6)
+    ffn: Tile = Tile(32, 128)
+    down: Tile = Tile(32, 128, splits=4, stages=6)
     head: Tile = Tile(128, 64)
     most_rows: int = 64
     """Rows of a tile, at most."""
@@ -45,20 +48,37 @@ class Tiles:
     attention_stages: int = 3
     programs: int = 128
     """Programs that the attention should have: about one for each multiprocessor."""
+    shared_bytes: int = 227 << 10
+    """Shared memory that a program may have: what an H200 gives."""
     queries: int = 16
     """Queries that share a program where rows are consecutive tokens: a matrix unit takes 16."""
 
-    def cut(self, name: str, rows: int) -> dict[str, Any]:
-        """One product's constants for this many rows."""
+    def cut(self, name: str, rows: int, value_bytes: int) -> dict[str, Any]:
+        """One product's constants for this many rows of such values."""
         tile: Tile = getattr(self, name)
+        block = self.row_block(rows)
+        matrices = 2 if name == "ffn" else 1
+        stage_bytes = (block + matrices * tile.outs) * tile.columns * value_bytes
         return {
-            "BM": self.row_block(rows),
+            "BM": block,
             "BN": tile.outs,
             "BK": tile.columns,
-            "SWAPPED": tile.swapped,
             "num_warps": tile.warps,
-            "num_stages": tile.stages,
+            "num_stages": self.stages(tile.stages, stage_bytes),
         }
+
+    def attention(self, head_bytes: int) -> dict[str, int]:
+        """The attention's constants for heads of so many bytes."""
+        stage_bytes = (2 * self.kv_block + self.queries) * head_bytes
+        return {
+            "KV_BLOCK": self.kv_block,
+            "num_warps": self.attention_warps,
+            "num_stages": self.stages(self.attention_stages, stage_bytes),
+        }
+
+    def stages(self, wanted: int, stage_bytes: int) -> int:
+        """Tiles under way at once, as many as there is shared memory for."""
+        return max(1, min(wanted, int(FILLED * self.shared_bytes) // stage_bytes))
 
     def row_block(self, rows: int) -> int:
         """Rows of a tile: a power of two, at least the 16 that a matrix unit takes."""
@@ -68,11 +88,12 @@ class Tiles:
         """Tiles one below the other."""
         return -(-rows // self.row_block(rows))
 
-    def fitting(self, sizes: Sizes) -> Tiles:
+    def fitting(self, sizes: Sizes, shared_bytes: int) -> Tiles:
         """For a model: the matrices of QKV meet between tiles, and all parts are equal."""
         outs = gcd(sizes.query, sizes.key, self.qkv.outs)
         return replace(
             self,
+            shared_bytes=shared_bytes,
             qkv=replace(self.qkv, outs=outs, splits=gcd(self.qkv.splits, sizes.hidden)),
             o=replace(self.o, splits=gcd(self.o.splits, sizes.query)),
             down=replace(self.down, splits=gcd(self.down.splits, sizes.ffn)),
@@ -80,26 +101,33 @@ class Tiles:
         )
 
 
-FEW = Tiles()
-MANY = Tiles(
-    qkv=Tile(128, 64, warps=8),
-    o=Tile(64, 64, splits=2),
-    ffn=Tile(64, 64, warps=8),
-    down=Tile(64, 64, splits=2),
-    most_rows=128,
-    queries=64,
+ON_A_GPU: Cuts = (
+    (16, Tiles()),
+    (64, Tiles(kv_block=32, attention_warps=2)),
+    (
+        None,
+        Tiles(
+            qkv=Tile(128, 64, warps=8),
+            o=Tile(64, 64, splits=2),
+            ffn=Tile(64, 64, warps=8),
+            down=Tile(64, 64, splits=2),
+            most_rows=128,
+            queries=64,
+        ),
+    ),
 )
-INTERPRETED = Tiles(
-    qkv=Tile(64, 64),
-    o=Tile(64, 64, splits=2),
-    ffn=Tile(64, 64),
-    down=Tile(64, 64, splits=2),
-    head=Tile(64, 64),
-    kv_block=16,
+"""Up to how many rows, and how they are cut; measured on an H200."""
+INTERPRETED: Cuts = (
+    (
+        None,
+        Tiles(
+            qkv=Tile(64, 64),
+            o=Tile(64, 64, splits=2),
+            ffn=Tile(64, 64),
+            down=Tile(64, 64, splits=2),
+            head=Tile(64, 64),
+            kv_block=16,
+        ),
+    ),
 )
 """Triton's interpreter takes its time per program."""
-
-
-def tiles_for(device: str) -> tuple[Tiles, Tiles]:
-    """For few rows and for many."""
-    return (FEW, MANY) if device == "cuda" else (INTERPRETED, INTERPRETED)

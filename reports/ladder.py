@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from reports.runfile import RunFile
 
 ORDER = ("naive", "static_kv", "compiled", "fused")
-BESIDE = ("fused_int8", "fused_nf4", "continuous", "continuous_graph", "vllm")
+BESIDE = ("fused_int8", "fused_nf4", "continuous", "continuous_graph", "fused_continuous", "vllm")
 """Engines that are no rungs, shown below the ladder for comparison."""
 CEILINGS = {
     "datasheet_bytes_per_s": "datasheet",

@@ -179,13 +179,12 @@ def test_a_gpu_without_fp16_dot_is_refused_in_one_line(monkeypatch):
     assert "\n" not in str(refused.value)
 
 
-@pytest.fixture(scope="module")
-def interpreted():
-    """What the kernels computed, by case."""
+def interpret(module: str) -> dict:
+    """What a module prints that runs kernels in Triton's interpreter."""
     if importlib.util.find_spec("triton") is None:
         pytest.skip("triton is not installed: its kernels cannot be interpreted")
     done = subprocess.run(
-        [sys.executable, "-m", "tests.meta.batched_interpreted"],
+        [sys.executable, "-m", module],
         cwd=ROOT,
         env={**os.environ, "TRITON_INTERPRET": "1"},
         capture_output=True,
@@ -194,6 +193,12 @@ def interpreted():
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def interpreted():
+    """What the kernels computed, by case."""
+    return interpret("tests.meta.batched_interpreted")
 
 
 @pytest.mark.thorough
@@ -212,3 +217,10 @@ def test_a_request_gets_the_same_tokens_whoever_shares_its_steps(interpreted):
 @pytest.mark.thorough
 def test_heads_that_are_not_rotated_are_seen(interpreted):
     assert interpreted["no rotation"]["gap"] > 0.1
+
+
+@pytest.mark.thorough
+def test_both_attentions_are_the_plain_one_around_tile_edges():
+    errors = interpret("tests.meta.attention_interpreted")
+    assert len(errors) == 4
+    assert max(errors.values()) < 1e-5, errors
