@@ -61,6 +61,7 @@ def test_a_refuted_claim_fails_and_the_later_numbers_of_the_test_are_kept(tmp_pa
     assert "CUDA out of memory" in tests["test_crashes"]["reason"]
 
 
+@pytest.mark.thorough
 def test_report_mode_records_a_refuted_claim_without_failing(tmp_path):
     suite = MiniSuite(tmp_path, FAULTY)
     done = suite.run("--claims", "report", "-k", "refuted")
@@ -68,6 +69,7 @@ def test_report_mode_records_a_refuted_claim_without_failing(tmp_path):
     assert "1 refuted" in done.stdout
 
 
+@pytest.mark.thorough
 def test_everything_written_is_strict_json(tmp_path):
     suite = MiniSuite(tmp_path, FAULTY)
     suite.run("-k", "not_a_number")
@@ -91,6 +93,7 @@ def test_resume_finishes_without_repeating(suite):
     assert [t["block"] for t in found["experiment"]["tests"]] == [0, 0, 1, 1]
 
 
+@pytest.mark.thorough
 @pytest.mark.thorough
 def test_resume_refuses_another_kind_of_run(suite):
     """One run with everything changed; each difference alone is in test_journal."""
@@ -120,12 +123,14 @@ def test_resume_accepts_another_host_of_the_same_kind_as_a_new_block(suite):
     assert blocks[0]["host"] == "another-host" != blocks[1]["host"]
 
 
+@pytest.mark.thorough
 def test_an_older_file_is_moved_away_and_never_looks_new(suite):
     suite.json.write_text("old")
     suite.run("-k", "n:0")
     assert (suite.folder / "out.previous.json").read_text() == "old"
 
 
+@pytest.mark.thorough
 def test_a_missing_folder_is_said_at_the_start(suite):
     done = suite.run("--benchmark-json=nowhere/out.json", journal=False)
     assert done.returncode == 4
@@ -157,6 +162,7 @@ def test_few(benchmark):
 """
 
 
+@pytest.mark.thorough
 def test_many_raw_values_are_left_out_and_their_statistics_stay(tmp_path):
     suite = MiniSuite(tmp_path, MANY_ROUNDS)
     suite.run()
