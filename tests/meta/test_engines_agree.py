@@ -140,6 +140,7 @@ def test_a_client_that_leaves_ends_its_row_only(name, random_model, requests, ex
     assert (stayed.finish_reason, stayed.token_ids) == ("length", expected[0])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ENGINES)
 def test_a_request_that_can_never_fit_is_rejected_and_the_others_are_served(
     name, random_model, requests, expected
@@ -156,6 +157,7 @@ def test_a_request_that_can_never_fit_is_rejected_and_the_others_are_served(
         built.warm_up(40, 20)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ENGINES)
 def test_warm_up_leaves_no_trace_and_times_do_not_go_back(name, random_model, requests, expected):
     built = engine(name, random_model, 1)

@@ -19,6 +19,7 @@ def peer(model="qwen3"):
 WORK = [Request((1, 2, 3), 7), Request((4,), 20), Request((5,) * 30, 12), Request((6, 7), 1)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("model", ["qwen3", "gpt2"])
 def test_the_peer_returns_what_each_request_gets_alone_with_a_time_per_token(model):
     engine = peer(model)

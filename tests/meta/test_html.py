@@ -86,6 +86,7 @@ def test_data_of_the_script_cannot_end_its_element():
     assert "<" not in script_json({"name": "</script><!--", "and": "&"})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["gpu", "cpu"])
 def test_no_raw_number_leaks(kind):
     visible = re.sub(r"<(script|style)[^>]*>.*?</\1>", "", page_of(kind), flags=re.DOTALL)

@@ -79,6 +79,7 @@ def test_package_files_are_empty():
     assert {SOURCES[module] for module in packages} == {""}
 
 
+@pytest.mark.thorough
 def test_collecting_and_reporting_work_where_torch_is_not_installed():
     code = WITHOUT_TORCH.format(hidden=set(HEAVY))
     done = subprocess.run(

@@ -214,6 +214,7 @@ def test_an_open_loop_goes_on_while_a_closed_one_waits():
     assert waited[0] > 3 * waited[1]
 
 
+@pytest.mark.thorough
 def test_progress_is_shown_while_a_run_goes_on():
     seen = []
     with server_in_a_thread(scripted_app(SteppedEngine(step_s=0.001))) as url:
@@ -224,6 +225,7 @@ def test_progress_is_shown_while_a_run_goes_on():
     assert seen[-1].sent <= 20
 
 
+@pytest.mark.thorough
 def test_a_server_killed_in_mid_run_makes_it_invalid_but_keeps_what_was_finished():
     schedule = Schedule.constant(100.0, 80)
     with server_process("fixtures.null_server") as null:

@@ -68,6 +68,7 @@ def test_a_cpu_has_no_launches_to_count(built):
     assert profile.step_s > 0
 
 
+@pytest.mark.thorough
 def test_one_operator_more_in_a_step_is_counted(built):
     import torch
 

@@ -74,6 +74,7 @@ def test_nf4_meets_every_margin_and_with_shuffled_scales_none():
     assert set(broken.values()) == {Outcome.REFUTED}
 
 
+@pytest.mark.thorough
 def test_int8_with_shuffled_scales_is_refuted_by_its_kl_at_least():
     """One scale per row: rows are more alike than blocks of 64, so the same fault costs less."""
     sound, broken = sound_and_broken("int8", [])

@@ -53,6 +53,7 @@ def test_a_test_with_a_device_exists_once_per_device_and_only_cuda_is_gpu(run):
     assert _collected(run(SUITE, "--collect-only", "-q", "-m", "not gpu")) == everything - gpu
 
 
+@pytest.mark.thorough
 def test_gpu_tests_without_cuda_are_a_usage_error_in_one_line(tmp_path):
     """In a process of its own, with the torch that is installed; never a green run of skips."""
     pytest.importorskip("torch")

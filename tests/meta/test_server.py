@@ -299,6 +299,7 @@ def test_a_client_that_leaves_frees_its_slot_within_a_step(stream):
         assert scrape(url)['serving_requests_finished_total{reason="cancelled"}'] == 1
 
 
+@pytest.mark.thorough
 def test_a_client_that_leaves_the_queue_is_taken_out_of_it():
     engine = SteppedEngine(batch_size=1, step_s=0.02)
     body = {"prompt": "a", "max_tokens": 100, "ignore_eos": True}
