@@ -5,13 +5,10 @@ Its figures stand beside those of `continuous` and of vLLM; its answers have to 
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from engines.records import Request
-from fixtures.inputs import prompt_ids
+from fixtures.inputs import ragged_requests
 from fixtures.licence import judge_tokens, reference_model
-from reports.bounds import below
 
 pytestmark = pytest.mark.devices("cuda")
 
@@ -36,14 +33,7 @@ def test_batched_fused_decode_stays_below_the_ceiling_of_its_batch(
 ):
     """Its step reads the weights once and, of every row, the keys and values that there are."""
     run = measure.decode(ENGINE, batch_size=batch, new_tokens=NEW_TOKENS)
-    per_token = run.bytes_per_step / run.shape.batch_size
-    judge(
-        run.tokens_per_s,
-        below(ceilings.hard_bytes_per_s / per_token),
-        quantity="aggregate decode rate",
-        subject=run.subject,
-        faults=[*run.faults, *ceilings.above_datasheet(run.tokens_per_s.centre, per_token)],
-    )
+    ceilings.judge_decode(run, judge, quantity="aggregate decode rate")
     rows.keep(run, claim="C10")
 
 
@@ -56,20 +46,16 @@ def test_the_overlapped_scheduler_returns_what_each_request_gets_alone(
     Every token has to be the argmax of one ordinary forward over its own request alone; in a 16-bit
     format a mismatch has a top-2 gap within the format's measured error.
     """
-    rng = np.random.default_rng(35)
     engine = engines.get(
         ENGINE, batch_size=sizes.batch, max_tokens=sizes.prompt_tokens + sizes.new_tokens
     )
-    work = [
-        Request(
-            prompt_ids(
-                int(rng.integers(1, sizes.prompt_tokens)), loaded.shape.vocab_size, seed=index
-            ),
-            int(rng.integers(1, sizes.new_tokens)),
-            request_id=str(index),
-        )
-        for index in range(max(profile.workloads, 2 * sizes.batch))
-    ]
+    work = ragged_requests(
+        max(profile.workloads, 2 * sizes.batch),
+        longest_prompt=sizes.prompt_tokens,
+        longest_answer=sizes.new_tokens,
+        vocab_size=loaded.shape.vocab_size,
+        seed=35,
+    )
     found = judge_tokens(engine, engine.run(work), reference_model(engine))
     judge.exact(
         found.granted,

@@ -7,8 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from engines.records import Request
-from fixtures.inputs import mixed_requests, prompt_ids
+from fixtures.inputs import mixed_requests, ragged_requests
 from fixtures.licence import judge_tokens, reference_model
 from fixtures.rounds import Shape
 from reports.bounds import Bound, above, within
@@ -89,19 +88,15 @@ def test_continuous_batching_returns_what_each_request_gets_alone(
     Every token has to be the argmax of one ordinary forward over its own request alone; in a 16-bit
     format a mismatch has a top-2 gap within the format's measured error.
     """
-    rng = np.random.default_rng(34)
     longest = sizes.prompt_tokens + sizes.new_tokens
     engine = engines.get("continuous", batch_size=sizes.batch, max_tokens=longest)
-    work = [
-        Request(
-            prompt_ids=prompt_ids(
-                int(rng.integers(1, sizes.prompt_tokens)), loaded.shape.vocab_size, seed=index
-            ),
-            max_new_tokens=int(rng.integers(1, sizes.new_tokens)),
-            request_id=str(index),
-        )
-        for index in range(max(profile.workloads, 2 * sizes.batch))
-    ]
+    work = ragged_requests(
+        max(profile.workloads, 2 * sizes.batch),
+        longest_prompt=sizes.prompt_tokens,
+        longest_answer=sizes.new_tokens,
+        vocab_size=loaded.shape.vocab_size,
+        seed=34,
+    )
     found = judge_tokens(engine, engine.run(work), reference_model(engine))
     judge.exact(
         found.granted,

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import os
-import subprocess
 import sys
 
 import pytest
 
 from tests.meta.fused_interpreted import CASES
-from tests.meta.mini_suite import ROOT
+from tests.meta.interpreter import interpret
 
 pytest.importorskip("torch")
 RIGHT = [name for name, case in CASES.items() if not case.fault]
@@ -21,18 +17,7 @@ QUANTIZED = ("int8", "nf4")
 @pytest.fixture(scope="module")
 def interpreted():
     """What the kernels computed, by case."""
-    if importlib.util.find_spec("triton") is None:
-        pytest.skip("triton is not installed: its kernels cannot be interpreted")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.meta.fused_interpreted"],
-        cwd=ROOT,
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
+    return interpret("tests.meta.fused_interpreted")
 
 
 @pytest.mark.thorough

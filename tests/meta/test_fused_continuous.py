@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import os
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
@@ -14,7 +9,7 @@ import pytest
 from engines.records import Request
 from tests.meta import ragged
 from tests.meta.batched_interpreted import CASES
-from tests.meta.mini_suite import ROOT
+from tests.meta.interpreter import interpret
 
 pytest.importorskip("torch")
 SAMPLE, ALL = (8, 9, 12), 200
@@ -177,22 +172,6 @@ def test_a_gpu_without_fp16_dot_is_refused_in_one_line(monkeypatch):
     with pytest.raises(fused_continuous.FusedNotAvailable, match="needs sm_80") as refused:
         fused_continuous._check_dot("cuda")
     assert "\n" not in str(refused.value)
-
-
-def interpret(module: str) -> dict:
-    """What a module prints that runs kernels in Triton's interpreter."""
-    if importlib.util.find_spec("triton") is None:
-        pytest.skip("triton is not installed: its kernels cannot be interpreted")
-    done = subprocess.run(
-        [sys.executable, "-m", module],
-        cwd=ROOT,
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")
