@@ -21,7 +21,7 @@ from engines.captured_step import captured
 from engines.engine import Memory
 from engines.footprint import decode_step_bytes, weight_bytes
 from engines.fused_formats import bytes_saved, with_weight_only
-from engines.fused_persistent import CAPABILITY_NEEDED, PersistentStep, refusal
+from engines.fused_persistent import CAPABILITY_NEEDED, PersistentStep, blocks_for, refusal
 from engines.fused_weights import FusedNotAvailable, FusedWeights
 from engines.static_kv import StaticKV
 
@@ -97,7 +97,8 @@ class Fused(StaticKV):
 
     def _build_step(self) -> Callable[[], None]:
         if self.kernels == "persistent":
-            self._persistent = PersistentStep(self.state, _multiprocessors())
+            blocks = _blocks(FusedWeights.of(self.loaded.model, 1))
+            self._persistent = PersistentStep(self.state, blocks)
             return captured(self._persistent)
         from engines.fused_step import FusedStep
 
@@ -152,7 +153,14 @@ def _not_persistent(device: str, weights: FusedWeights, batch_size: int) -> str 
     capability = torch.cuda.get_device_capability()
     if capability < CAPABILITY_NEEDED:
         return f"sm_{capability[0]}{capability[1]}"
-    return refusal(weights, batch_size, _multiprocessors())
+    blocks = _blocks(weights)
+    if 2 * blocks < _multiprocessors():
+        return f"rows that only {blocks} blocks can share evenly"
+    return refusal(weights, batch_size, blocks)
+
+
+def _blocks(weights: FusedWeights) -> int:
+    return blocks_for(weights, _multiprocessors())
 
 
 def _multiprocessors() -> int:

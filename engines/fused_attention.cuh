@@ -1,6 +1,6 @@
 #pragma once
 // Attention of the newest token: a block takes one key head and one slice of the context.
-#include "fused_words.cuh"
+#include "fused_parts.cuh"
 
 __device__ int splits_for(int tokens) {
   const int wanted = (tokens + SPLIT_TOKENS - 1) / SPLIT_TOKENS;
@@ -16,17 +16,20 @@ __device__ Slice slice_of(int block, int tokens) {
   return {block % KV_HEADS, split, begin < tokens ? begin : tokens, end < tokens ? end : tokens};
 }
 
-// Past keys and values of one tile; the newest token is not among them, it arrives as words.
-__device__ void copy_past(Shared& shared, const Layer& layer, const Slice& slice, int begin,
+// Past keys and values of a tile; the newest token is not among them, it arrives as words.
+__device__ void copy_past(Shared& shared, const Layer& layer, const Slice& slice, int tile,
                           int position) {
+  const int begin = slice.begin + tile * TILE;
+  if (begin >= slice.end) return;
   int end = begin + TILE < slice.end ? begin + TILE : slice.end;
   end = end < position ? end : position;
   const int bytes = end > begin ? (end - begin) * HEAD_DIM * 2 : 0;
   const i64 from = ((i64)slice.head * CAPACITY + begin) * HEAD_DIM;
-  expect_bytes(&shared.past_full, 2 * bytes);
+  u64* full = &shared.past_full[tile % 2];
+  expect_bytes(full, 2 * bytes);
   if (!bytes) return;
-  copy_bulk(shared.past[0], layer.keys + from, bytes, &shared.past_full);
-  copy_bulk(shared.past[1], layer.values + from, bytes, &shared.past_full);
+  copy_bulk(shared.past[tile % 2][0], layer.keys + from, bytes, full);
+  copy_bulk(shared.past[tile % 2][1], layer.values + from, bytes, full);
 }
 
 // This lane's gains of the query and the key norm, asked for a phase before they are used.
@@ -41,12 +44,11 @@ __device__ Gains load_gains(const Layer& layer) {
   return gains;
 }
 
-// Queries of the group, and the new key and value, normed and rotated: one vector per warp.
+// Queries of the group, and where it is wanted the new key and value, normed and rotated: one vector per warp.
 __device__ void take_heads(const Step& step, const Shared& shared, const Gains& gains,
-                           const Slice& slice, const u64* qkv, u32 tag, const Hop& from,
+                           const Slice& slice, bool newest, const u64* qkv, u32 tag,
                            float* queries, u16* fresh) {
-  await(step, from);
-  for (int item = thread_id() / 32; item < GROUP + 2; item += WARPS) {
+  for (int item = thread_id() / 32; item < (newest ? GROUP + 2 : GROUP); item += WARPS) {
     const int kind = item < GROUP ? 0 : item - GROUP + 1, lane = lane_id();
     const int start = kind == 0 ? (slice.head * GROUP + item) * HEAD_DIM
                                 : QUERY + (kind - 1) * KEY + slice.head * HEAD_DIM;
@@ -78,117 +80,140 @@ __device__ void take_heads(const Step& step, const Shared& shared, const Gains& 
   sync_block();
 }
 
+constexpr int TOKENS = TILE / WARPS;  // of a tile, per warp
+constexpr int SCORES = power_of_two(TOKENS * GROUP);
+
+// Where `lane_sums` leaves value k.
+__device__ constexpr int lane_of(int k) {
+  int lane = 0;
+  for (int bit = 0; bit < 5; ++bit) lane |= (k >> bit & 1) << (4 - bit);
+  return lane;
+}
+
+// This warp's part of a slice: lane `lane_of(token + TOKENS * head)` looks after one of its scores.
+__device__ void attend_tile(const u16* const* keys, const u16* const* values, const bool* there,
+                            const float (*query)[PER_LANE], bool fresh, float& top, float& total,
+                            float (*average)[PER_LANE]) {
+  float scores[SCORES] = {};
+#pragma unroll
+  for (int u = 0; u < TOKENS; ++u) {
+    float k[PER_LANE];
+    load_halves<PER_LANE>(keys[u] + lane_id() * PER_LANE, k);
+#pragma unroll
+    for (int g = 0; g < GROUP; ++g)
+#pragma unroll
+      for (int i = 0; i < PER_LANE; ++i) scores[u + TOKENS * g] += k[i] * query[g][i];
+  }
+  const int mine = lane_of(lane_id()) % SCORES;
+  bool counts = false;
+#pragma unroll
+  for (int u = 0; u < TOKENS; ++u) counts |= mine % TOKENS == u && there[u];
+  const float sum = lane_sums<SCORES>(scores), score = counts ? sum : NEGATIVE_INFINITY;
+  float higher = top > score ? top : score;
+#pragma unroll
+  for (int lanes = 16; lanes > 16 / TOKENS; lanes /= 2) {
+    const float other = shuffle_xor(higher, lanes);
+    higher = other > higher ? other : higher;
+  }
+  const float shrink = exponential(top - higher), weight = counts ? exponential(score - higher) : 0;
+  float weights = weight;
+#pragma unroll
+  for (int lanes = 16; lanes > 16 / TOKENS; lanes /= 2) weights += shuffle_xor(weights, lanes);
+  total = total * shrink + weights;
+  top = higher;
+#pragma unroll
+  for (int g = 0; g < GROUP; ++g) {
+    const float kept = fresh ? 0 : shuffle(shrink, lane_of(TOKENS * g));
+#pragma unroll
+    for (int i = 0; i < PER_LANE; ++i) average[g][i] *= kept;
+  }
+#pragma unroll
+  for (int u = 0; u < TOKENS; ++u) {
+    float v[PER_LANE];
+    load_halves<PER_LANE>(values[u] + lane_id() * PER_LANE, v);
+#pragma unroll
+    for (int g = 0; g < GROUP; ++g) {
+      const float share = shuffle(weight, lane_of(u + TOKENS * g));
+#pragma unroll
+      for (int i = 0; i < PER_LANE; ++i) average[g][i] += there[u] ? share * v[i] : 0;
+    }
+  }
+}
+
+// What the warps of this block found, put together and sent.
+__device__ void send_part(const float* averages, const float* tops, const float* totals,
+                          const Slice& slice, u64* parts, u32 tag) {
+  for (int pair = thread_id(); pair < GROUP * HEAD_DIM / 2; pair += THREADS) {
+    const int g = 2 * pair / HEAD_DIM, head = slice.head * GROUP + g, column = 2 * pair % HEAD_DIM;
+    float top = NEGATIVE_INFINITY, sum = 0, a = 0, b = 0;
+#pragma unroll
+    for (int w = 0; w < WARPS; ++w) top = tops[w * GROUP + g] > top ? tops[w * GROUP + g] : top;
+#pragma unroll
+    for (int w = 0; w < WARPS; ++w) {
+      const float share = exponential(tops[w * GROUP + g] - top);  // of a warp without tokens: 0
+      const float2 from = *(const float2*)(averages + (w * GROUP + g) * HEAD_DIM + column);
+      sum += share * totals[w * GROUP + g];
+      a += share * from.x;
+      b += share * from.y;
+    }
+    u64* to = parts + slice.split * PART;
+    const float scale = sum > 0 ? quotient(1, sum) : 0;
+    put_halves(to + (head * HEAD_DIM + column) / 2, a * scale, b * scale, tag);
+    if (column) continue;
+    put(to + QUERY / 2 + head, sum > 0 ? top + logarithm(sum) : NEGATIVE_INFINITY, tag);
+    if (HEADS % 2 && head == HEADS - 1) put(to + QUERY / 2 + HEADS, 0, tag);  // pairs are read
+  }
+}
+
 __device__ void attend(const Step& step, Shared& shared, const Layer& layer, const Gains& gains,
                        const Slice& slice, int position, const u64* qkv, u64* parts, u32 tag,
-                       const Hop& from, int& parity) {
+                       int& parity) {
   const int warp = thread_id() / 32, lane = lane_id();
   float* queries = shared.second;
   float* averages = queries + GROUP * HEAD_DIM;        // [WARPS, GROUP, HEAD_DIM]
   float* tops = averages + WARPS * GROUP * HEAD_DIM;   // [WARPS, GROUP]
   float* totals = tops + WARPS * GROUP;
   u16* fresh = (u16*)(totals + WARPS * GROUP);         // key, value
-  take_heads(step, shared, gains, slice, qkv, tag, from, queries, fresh);
-  float query[GROUP][PER_LANE], average[GROUP][PER_LANE], top[GROUP], total[GROUP];
+  const bool newest = slice.end == position + 1;
+  take_heads(step, shared, gains, slice, newest, qkv, tag, queries, fresh);
+  float query[GROUP][PER_LANE], average[GROUP][PER_LANE] = {}, top = NEGATIVE_INFINITY, total = 0;
 #pragma unroll
-  for (int g = 0; g < GROUP; ++g) {
-    top[g] = NEGATIVE_INFINITY;
-    total[g] = 0;
+  for (int g = 0; g < GROUP; ++g)
 #pragma unroll
-    for (int i = 0; i < PER_LANE; ++i) {
-      query[g][i] = queries[g * HEAD_DIM + lane * PER_LANE + i];
-      average[g][i] = 0;
-    }
-  }
-  for (int begin = slice.begin; begin < slice.end; begin += TILE) {
-    if (begin > slice.begin) {
-      sync_block();
-      if (thread_id() == 0) copy_past(shared, layer, slice, begin, position);
-    }
-    wait_full(&shared.past_full, parity);
-    parity ^= 1;
-    const int end = begin + TILE < slice.end ? begin + TILE : slice.end;
+    for (int i = 0; i < PER_LANE; ++i) query[g][i] = queries[g * HEAD_DIM + lane * PER_LANE + i];
 #pragma unroll 1
-    for (int first = begin + warp; first < end; first += 4 * WARPS) {
-      float score[4][GROUP];
-#pragma unroll
-      for (int u = 0; u < 4; ++u) {
-        const int at = first + u * WARPS;
-        const u16* key = at < position ? shared.past[0] + (at - begin) * HEAD_DIM : fresh;
-        float k[PER_LANE];
-        if (at < end) load_halves<PER_LANE>(key + lane * PER_LANE, k);
-#pragma unroll
-        for (int g = 0; g < GROUP; ++g) {
-          float sum = 0;
-#pragma unroll
-          for (int i = 0; i < PER_LANE; ++i) sum += at < end ? k[i] * query[g][i] : 0;
-          score[u][g] = warp_sum(sum);
-          if (at >= end) score[u][g] = NEGATIVE_INFINITY;
-        }
-      }
-#pragma unroll
-      for (int g = 0; g < GROUP; ++g) {
-        float higher = top[g];
-#pragma unroll
-        for (int u = 0; u < 4; ++u) higher = higher > score[u][g] ? higher : score[u][g];
-        const float shrink = exponential(top[g] - higher);
-        top[g] = higher;
-        total[g] *= shrink;
-#pragma unroll
-        for (int i = 0; i < PER_LANE; ++i) average[g][i] *= shrink;
-#pragma unroll
-        for (int u = 0; u < 4; ++u) {
-          score[u][g] = exponential(score[u][g] - higher);
-          total[g] += score[u][g];
-        }
-      }
-#pragma unroll
-      for (int u = 0; u < 4; ++u) {
-        const int at = first + u * WARPS;
-        if (at >= end) continue;
-        const u16* from = at < position ? shared.past[1] + (at - begin) * HEAD_DIM : fresh + HEAD_DIM;
-        float v[PER_LANE];
-        load_halves<PER_LANE>(from + lane * PER_LANE, v);
-#pragma unroll
-        for (int g = 0; g < GROUP; ++g)
-#pragma unroll
-          for (int i = 0; i < PER_LANE; ++i) average[g][i] += score[u][g] * v[i];
-      }
+  for (int tile = 0, begin = slice.begin; begin < slice.end; ++tile, begin += TILE) {
+    if (tile) {
+      sync_block();
+      if (thread_id() == 0) copy_past(shared, layer, slice, tile + 1, position);
     }
+    wait_full(&shared.past_full[tile % 2], parity >> tile % 2 & 1);
+    parity ^= 1 << tile % 2;
+    const u16 *keys[TOKENS], *values[TOKENS];
+    bool there[TOKENS];
+#pragma unroll
+    for (int u = 0; u < TOKENS; ++u) {
+      const int inside = warp + u * WARPS, at = begin + inside;
+      there[u] = at < slice.end && inside < TILE;
+      const bool past = at < position || !there[u];
+      keys[u] = past ? shared.past[tile % 2][0] + inside * HEAD_DIM : fresh;
+      values[u] = past ? shared.past[tile % 2][1] + inside * HEAD_DIM : fresh + HEAD_DIM;
+    }
+    attend_tile(keys, values, there, query, tile == 0, top, total, average);
+  }
+  const int mine = lane_of(lane) % SCORES, head = mine / TOKENS;
+  if (mine % TOKENS == 0 && head < GROUP) {
+    tops[warp * GROUP + head] = top;
+    totals[warp * GROUP + head] = total;
   }
 #pragma unroll
-  for (int g = 0; g < GROUP; ++g) {
-    const int mine = warp * GROUP + g;
-    if (lane == 0) { tops[mine] = top[g]; totals[mine] = total[g]; }
+  for (int g = 0; g < GROUP; ++g)
 #pragma unroll
     for (int i = 0; i < PER_LANE; ++i)
-      averages[mine * HEAD_DIM + lane * PER_LANE + i] = average[g][i];
-  }
+      averages[(warp * GROUP + g) * HEAD_DIM + lane * PER_LANE + i] = average[g][i];
   sync_block();
-  for (int pair = thread_id(); pair < GROUP * HEAD_DIM / 2; pair += THREADS) {
-    const int g = 2 * pair / HEAD_DIM, head = slice.head * GROUP + g, column = 2 * pair % HEAD_DIM;
-    float top_of_all = NEGATIVE_INFINITY, sum = 0, a = 0, b = 0;
-#pragma unroll
-    for (int w = 0; w < WARPS; ++w) {
-      const float t = tops[w * GROUP + g];
-      top_of_all = top_of_all > t ? top_of_all : t;
-    }
-#pragma unroll
-    for (int w = 0; w < WARPS; ++w) {
-      const float t = tops[w * GROUP + g];
-      const float share = t > NEGATIVE_INFINITY ? exponential(t - top_of_all) : 0;
-      const float* from = averages + (w * GROUP + g) * HEAD_DIM + column;
-      sum += share * totals[w * GROUP + g];
-      a += share * from[0];
-      b += share * from[1];
-    }
-    u64* to = parts + slice.split * PART;
-    const float scale = sum > 0 ? 1 / sum : 0;
-    put_halves(to + (head * HEAD_DIM + column) / 2, a * scale, b * scale, tag);
-    if (column) continue;
-    put(to + QUERY / 2 + head, sum > 0 ? top_of_all + logarithm(sum) : NEGATIVE_INFINITY, tag);
-    if (HEADS % 2 && head == HEADS - 1) put(to + QUERY / 2 + HEADS, 0, tag);  // pairs are read
-  }
-  if (slice.end == position + 1) {  // who holds the newest token stores it for the steps to come
+  send_part(averages, tops, totals, slice, parts, tag);
+  if (newest) {  // who holds the newest token stores it for the steps to come
     for (int column = thread_id(); column < HEAD_DIM; column += THREADS) {
       const i64 to = ((i64)slice.head * CAPACITY + position) * HEAD_DIM + column;
       layer.keys[to] = fresh[column];
@@ -196,4 +221,5 @@ __device__ void attend(const Step& step, Shared& shared, const Layer& layer, con
     }
   }
   sync_block();
+  if (thread_id() == 0) count_in(step, PARTS_SENT);
 }

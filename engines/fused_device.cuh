@@ -5,6 +5,7 @@ typedef long long i64;
 typedef unsigned int u32;
 typedef unsigned short u16;
 
+#define NOT_INLINED __noinline__
 #define KERNEL extern "C" __global__ __launch_bounds__(256, 1)
 
 __device__ __forceinline__ int thread_id() { return threadIdx.x; }
@@ -30,6 +31,7 @@ __device__ __forceinline__ u32 float_bits(float v) { return __float_as_uint(v); 
 __device__ __forceinline__ float bits_float(u32 v) { return __uint_as_float(v); }
 __device__ __forceinline__ float reciprocal_root(float v) { return rsqrtf(v); }
 __device__ __forceinline__ float exponential(float v) { return __expf(v); }
+__device__ __forceinline__ float quotient(float a, float b) { return __fdividef(a, b); }
 __device__ __forceinline__ float logarithm(float v) { return __logf(v); }
 
 __device__ __forceinline__ float half_float(u16 v) {
@@ -75,13 +77,21 @@ __device__ __forceinline__ void load_words(const u64* from, u64& a, u64& b) {
   asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
                : "=l"(a), "=l"(b) : "l"(from) : "memory");
 }
+// A packet is read and written whole, too.
+__device__ __forceinline__ void store_whole(void* to, u64 a, u64 b) {
+  asm volatile("{.reg .b128 v; mov.b128 v, {%1, %2}; st.relaxed.gpu.global.b128 [%0], v;}"
+               ::"l"(to), "l"(a), "l"(b) : "memory");
+}
+__device__ __forceinline__ void load_whole(const void* from, u64& a, u64& b) {
+  asm volatile("{.reg .b128 v; ld.relaxed.gpu.global.b128 v, [%2]; mov.b128 {%0, %1}, v;}"
+               : "=l"(a), "=l"(b) : "l"(from) : "memory");
+}
 __device__ __forceinline__ u32 read_volatile(const u32* from) { return *(const volatile u32*)from; }
 __device__ __forceinline__ u32 read_counter(const u32* from) {
   u32 v;
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
   return v;
 }
-__device__ __forceinline__ void nap(u32 ns) { __nanosleep(ns); }
 __device__ __forceinline__ u32 atomic_increment(u32* at) { return atomicAdd(at, 1u); }
 __device__ __forceinline__ void fence_device() { __threadfence(); }
 

@@ -6,9 +6,11 @@ constexpr int QUERY = HEADS * HEAD_DIM, KEY = KV_HEADS * HEAD_DIM, GROUP = HEADS
 constexpr int CODES = 4096, STAGE = CODES + (ENCODING == 2 ? 512 : 0);
 constexpr int PADDED_HEADS = (HEADS + 1) / 2 * 2, PART = QUERY / 2 + PADDED_HEADS;
 constexpr int PER_LANE = HEAD_DIM / 32;
-constexpr int MOST_ROWS = (HIDDEN / ROWS_HIDDEN + ALL_WARPS - 1) / ALL_WARPS * ROWS_HIDDEN;
+constexpr int PER_PACKET = 6;                  // halves
+constexpr int X_RUN = HIDDEN / GRID, INNER_RUN = FFN / GRID, UNIT = 16, UNITS = QUERY / UNIT;
+constexpr int LONGEST_RUN = INNER_RUN > X_RUN ? INNER_RUN : X_RUN;
 constexpr int SCRATCH = GROUP * HEAD_DIM * (WARPS + 1) + 2 * WARPS * GROUP + HEAD_DIM;
-constexpr int WIDE = QUERY > FFN ? QUERY : FFN, SECOND = WIDE > SCRATCH ? WIDE : SCRATCH;
+constexpr int WIDE = (QUERY > FFN ? QUERY : FFN) / 2, SECOND = WIDE > SCRATCH ? WIDE : SCRATCH;
 constexpr float NEGATIVE_INFINITY = -3e38f;  // NVRTC knows no constant for the real one
 
 enum Phase { QKV, O, FFN_IN, DOWN, HEAD, DONE };
@@ -20,14 +22,23 @@ struct Layer {  // 7 matrices: q k v o gate up down
   u16 *keys, *values;
 };
 
+// What passes between blocks: six halves that say themselves whether they are there.
+struct alignas(16) Packet { u32 x, y, z, tag; };
+
+// A vector travels in runs of columns, each as so many packets.
+__device__ constexpr int packets_of(int run) { return (run + PER_PACKET - 1) / PER_PACKET; }
+constexpr int X_PACKETS = GRID * packets_of(X_RUN), INNER_PACKETS = GRID * packets_of(INNER_RUN);
+constexpr int ATTENDED_PACKETS = UNITS * packets_of(UNIT);
+
 struct Step {
   const Layer* layers;
   const u16 *embedding, *head, *norm;
   const float *cosines, *sines, *levels;
   i64 *tokens, *positions, *active, *history;
-  u64* words;      // x1, x2 [HIDDEN]; inner [FFN]; qkv [QUERY + 2 KEY]; parts [SPLITS, PART]: the
-                   // averages as pairs of halves, then the logs of the softmax sums
-  u32* control;    // steps done, blocks done, error; and on lines of their own, ARRIVALS counters
+  u64* words;      // qkv [QUERY + 2 KEY]; parts of the attention [MOST_SPLITS, PART]: averages as pairs
+                   // of halves, then the logs of the softmax sums
+  Packet* packets; // x1, x2, inner, and what was attended
+  u32* control;    // steps done, blocks done, error; and on lines of their own, HINTS counters
   float* best;     // [GRID, 2]: logit, row
   i64* laps;       // [GRID, LAPS]: clock cycles by part, where TIMED
 };
@@ -81,24 +92,25 @@ constexpr int MOST_PIECES =
 
 struct Shared {
   alignas(16) float first[HIDDEN];
-  alignas(16) float second[SECOND];
-  alignas(16) u16 past[2][TILE * HEAD_DIM];  // keys and values of one slice of the context
+  alignas(16) float second[SECOND];  // scratch of the attention, or halves: attended, inner
+  alignas(16) u16 past[2][2][TILE * HEAD_DIM];  // two tiles of keys and values
   alignas(16) char ring[WARPS][STAGES][STAGE];
   Piece pieces[WARPS][MOST_PIECES];
   alignas(16) Layer layers[LAYERS];
   alignas(8) u64 full[WARPS][STAGES];
-  u64 past_full;
-  float residual[WARPS][MOST_ROWS];
+  u64 past_full[2];
+  float outbox[packets_of(LONGEST_RUN) * PER_PACKET];  // rows that this block has to send
+  int listed[WARPS];
+  float residual[X_RUN];        // of the rows that this block owns
   float squares[2][WARPS];
-  float levels[16];
+  u32 levels[ENCODING == 2 ? 256 : 1][32];  // two codes at once, as halves; one copy per lane
   float best[WARPS][2];
   float turns[2][HEAD_DIM / 2];  // cosines and sines of this position
 };
 
 struct Ring {
-  int layer, piece, pieces;      // what will be copied next, of how many a layer
-  int group, end, chunk;         // and in the head, after all layers
-  int stage, parity;             // where the next piece to be used arrives
+  u32 next;                      // what will be copied next: the layer, and 16 bits of a piece in it
+  int stage, parity, used;       // where the next piece arrives; stages before it to be filled again
 };
 
 __device__ Piece piece_at(int phase, int group, int chunk) {
@@ -115,7 +127,7 @@ __device__ Piece piece_at(int phase, int group, int chunk) {
   return made;
 }
 
-__device__ int list_pieces(Shared& shared, int warp_in_block, int warp) {
+__device__ void list_pieces(Shared& shared, int warp_in_block, int warp) {
   int listed = 0;
 #pragma unroll 1
   for (int phase = QKV; phase <= DOWN; ++phase) {
@@ -125,7 +137,8 @@ __device__ int list_pieces(Shared& shared, int warp_in_block, int warp) {
       shared.pieces[warp_in_block][listed + i] = piece_at(phase, begin + i / chunks, i % chunks);
     listed += count;
   }
-  return listed;
+  if (lane_id() == 0) shared.listed[warp_in_block] = listed;
+  sync_warp();
 }
 
 __device__ void copy_piece(const Layer& layer, const Piece& made, int second, char* to, u64* full) {
@@ -145,22 +158,36 @@ __device__ void copy_piece(const Layer& layer, const Piece& made, int second, ch
 __device__ void copy_head(const u16* head, int group, int chunk, char* to, u64* full) {
   const int start = chunk * piece(HEAD), left = row_bytes(HEAD) - start;
   const int bytes = left < piece(HEAD) ? left : piece(HEAD);
-  const char* from = (const char*)head + (i64)(2 * group) * row_bytes(HEAD) + start;
+  const char* from = (const char*)head + 2 * (i64)group * row_bytes(HEAD) + start;
   expect_bytes(full, 2 * bytes);
   copy_bulk(to, from, bytes, full);
   copy_bulk(to + piece(HEAD), from + row_bytes(HEAD), bytes, full);
 }
 
-// Ask for the next piece of this warp's list.
-__device__ void refill(const Step& step, Shared& shared, Ring& ring, int stage, int warp_in_block) {
-  char* to = shared.ring[warp_in_block][stage];
-  u64* full = &shared.full[warp_in_block][stage];
-  if (ring.layer < LAYERS) {
-    if (lane_id() == 0)
-      copy_piece(shared.layers[ring.layer], shared.pieces[warp_in_block][ring.piece], CODES / 2, to, full);
-    if (++ring.piece == ring.pieces) { ring.piece = 0; ++ring.layer; }
-  } else if (ring.group < ring.end) {
-    if (lane_id() == 0) copy_head(step.head, ring.group, ring.chunk, to, full);
-    if (++ring.chunk == chunks_of(HEAD)) { ring.chunk = 0; ++ring.group; }
+// Fill stages, from `stage` on, with what comes next in this warp's list, a lane each; after all layers,
+// that is the head. Returns what comes then.
+__device__ NOT_INLINED u32 fill(Shared& shared, const u16* head, u32 next, int stage, int stages, int warp) {
+  const int local = warp % WARPS, pieces = shared.listed[local];
+  int layer = next >> 16, piece = (next & 0xffff) + lane_id();
+  sync_warp();
+  if (lane_id() < stages) {
+    int l = layer, p = piece;
+    while (p >= pieces) { p -= pieces; ++l; }
+    stage += lane_id();
+    if (stage >= STAGES) stage -= STAGES;
+    char* to = shared.ring[local][stage];
+    u64* full = &shared.full[local][stage];
+    const int beyond = (l - LAYERS) * pieces + p;
+    const int group = begin_of(HEAD, warp) + beyond / chunks_of(HEAD);
+    if (l < LAYERS) copy_piece(shared.layers[l], shared.pieces[local][p], CODES / 2, to, full);
+    else if (group < begin_of(HEAD, warp + 1)) copy_head(head, group, beyond % chunks_of(HEAD), to, full);
   }
+  piece += stages - lane_id();
+  while (piece >= pieces) { piece -= pieces; ++layer; }
+  return (u32)layer << 16 | piece;
+}
+__device__ void refill(const Step& step, Shared& shared, Ring& ring, int warp) {
+  const int first = ring.stage - ring.used;
+  ring.next = fill(shared, step.head, ring.next, first < 0 ? first + STAGES : first, ring.used, warp);
+  ring.used = 0;
 }

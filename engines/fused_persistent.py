@@ -6,6 +6,7 @@ Here only what the program is told: sizes as compile-time constants, and one str
 from __future__ import annotations
 
 import ctypes
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,26 +25,32 @@ CAPABILITY_NEEDED = (9, 0)
 WARPS = 8
 STAGE_BYTES = {0: 4096, 1: 4096, 2: 4608}
 SHARED_BYTES = 227 * 1024
+LEVELS_BYTES = 4 * 256 * 32
 MOST_STAGES = 6
 MOST_SPLITS = 16
 LAPS = (
-    "start", "wait for x", "QKV", "attention", "wait for parts", "O", "wait for x", "gate, up",
-    "wait for inner", "down", "wait for x", "head",
+    "start", "wait for x", "QKV", "attention", "joining its parts", "wait for attended", "O",
+    "wait for x", "gate, up", "wait for inner", "down", "wait for x", "head",
 )  # fmt: skip
 """What the kernel measures of itself in cycles when its constant TIMED is 1."""
 SPIN_LIMIT = 1 << 22
 """Looks at a word, of some 0.7 µs each, before a block that waits gives up."""
+PARTS_HINT, ALL_HINTS = 1 << 4, (1 << 5) - 1
+"""Where a counter is looked at before packets; which, was measured for rows of 1,024 and 4,096."""
+PER_PACKET, UNIT = 6, 16
+"""Halves of a packet; columns of the attention that one warp puts together."""
 
 
 def definitions(weights: FusedWeights, capacity: int, blocks: int) -> dict[str, object]:
     """What `fused_persistent.cu` is compiled for."""
     sizes, encoding = weights.sizes, weights.layers[0].q.encoding
-    tile = 128 if sizes.hidden <= 2048 else 64
+    tile = 32
     rows = 2 if sizes.hidden >= 3 * blocks * WARPS else 1
     scratch = sizes.heads // sizes.kv_heads * (sizes.head_dim + 2) * (WARPS + 1) + sizes.head_dim
-    wide = max(sizes.query, sizes.ffn, scratch)
-    fixed = 4 * (sizes.hidden + wide) + 4 * tile * sizes.head_dim + 160 * sizes.layers
+    wide = max(sizes.query // 2, sizes.ffn // 2, scratch)
+    fixed = 4 * (sizes.hidden + wide) + 8 * tile * sizes.head_dim + 160 * sizes.layers
     fixed += WARPS * 16 * _pieces(weights, blocks, rows) + 4096
+    fixed += LEVELS_BYTES if encoding == 2 else 0
     stages = (SHARED_BYTES - fixed) // (WARPS * STAGE_BYTES[encoding])
     return {
         "GRID": blocks,
@@ -59,15 +66,14 @@ def definitions(weights: FusedWeights, capacity: int, blocks: int) -> dict[str, 
         "ENCODING": encoding,
         "STAGES": min(MOST_STAGES, stages),
         "TILE": tile,
-        "SPLIT_TOKENS": tile,
+        "SPLIT_TOKENS": 32,
         "MOST_SPLITS": min(MOST_SPLITS, blocks // sizes.kv_heads),
         "ROWS_HIDDEN": rows,
         "EPSILON": f"{weights.epsilon!r}f",
         "SCORE_SCALE": f"{sizes.head_dim**-0.5!r}f",
         "SPIN_LIMIT": SPIN_LIMIT,
         "TIMED": 0,
-        "COUNTED": 1,
-        "BACKOFF_NS": 0,
+        "HINTED": ALL_HINTS if sizes.hidden > 2048 else PARTS_HINT,
     }
 
 
@@ -87,20 +93,28 @@ def _pieces(weights: FusedWeights, blocks: int, rows: int) -> int:
     )
 
 
+def blocks_for(weights: FusedWeights, multiprocessors: int) -> int:
+    """How many blocks share all rows evenly, in pairs: at most one per multiprocessor."""
+    rows = math.gcd(weights.sizes.hidden, weights.sizes.ffn) // 2
+    return next(n for n in range(multiprocessors, 0, -1) if rows % n == 0)
+
+
 def refusal(weights: FusedWeights, batch_size: int, blocks: int) -> str | None:
     """Why the persistent kernel cannot run this, in one line; None if it can."""
     sizes, encoding = weights.sizes, weights.layers[0].q.encoding
     columns = (sizes.hidden, sizes.query, sizes.ffn)
     step = {0: 8, 1: 16, 2: 256}[encoding]
-    warps = blocks * WARPS
+    warps, group = blocks * WARPS, sizes.heads // sizes.kv_heads
     most_rows = max(-(-sizes.ffn // warps) * 2, -(-(sizes.query + 2 * sizes.key) // warps))
     checks = (
         (batch_size == 1, f"batch size {batch_size}"),
         (weights.embedding.dtype == torch.float16, f"dtype {weights.embedding.dtype}"),
         (sizes.head_dim in (64, 128), f"head_dim {sizes.head_dim}"),
+        (group <= 8, f"{group} queries per key"),
         (sizes.vocab % 2 == 0, f"{sizes.vocab} tokens, an odd number"),
         (all(c % step == 0 for c in columns), f"columns that are no multiples of {step}"),
-        (sizes.hidden >= 2 * blocks, f"hidden size {sizes.hidden} for {blocks} blocks"),
+        (sizes.hidden % (2 * blocks) == 0, f"hidden size {sizes.hidden} for {blocks} blocks"),
+        (sizes.ffn % (2 * blocks) == 0, f"{sizes.ffn} hidden units for {blocks} blocks"),
         (encoding != 1 or most_rows <= 30, f"{most_rows} rows of a phase per warp"),
         (int(definitions(weights, 1, blocks)["STAGES"]) >= 2, "too large for shared memory"),  # type: ignore[call-overload]  # STAGES is an int
     )
@@ -137,18 +151,23 @@ class PersistentStep:
         device = state.tokens.device
         table = [self._addresses(i, layer) for i, layer in enumerate(weights.layers)]
         splits, heads = int(str(self.constants["MOST_SPLITS"])), -(-sizes.heads // 2) * 2
-        words = 2 * sizes.hidden + sizes.ffn + sizes.query + 2 * sizes.key
-        words += splits * (sizes.query // 2 + heads)
+        words = sizes.query + 2 * sizes.key + splits * (sizes.query // 2 + heads)
+        packets = self.blocks * sum(
+            -(-rows // self.blocks // PER_PACKET)
+            for rows in (sizes.hidden, sizes.hidden, sizes.ffn)
+        )
+        packets += sizes.query // UNIT * -(-UNIT // PER_PACKET)
         self.table = torch.tensor(table, device=device, dtype=torch.int64)
         self.levels = torch.tensor(NF4_LEVELS, device=device)
         self.words = torch.zeros(words, device=device, dtype=torch.int64)
+        self.packets = torch.zeros(packets, 4, device=device, dtype=torch.int32)
         self.control = torch.zeros(32 * 6, device=device, dtype=torch.int32)
         self.best = torch.zeros(2 * self.blocks, device=device)
         self.laps = torch.zeros(self.blocks, len(LAPS), device=device, dtype=torch.int64)
         tensors = (
             self.table, weights.embedding, weights.head, weights.norm, weights.cosines,
             weights.sines, self.levels, state.tokens, state.cache.positions, state.active,
-            state.history, self.words, self.control, self.best,
+            state.history, self.words, self.packets, self.control, self.best,
             self.laps,
         )  # fmt: skip
         return (ctypes.c_uint64 * len(tensors))(*(tensor.data_ptr() for tensor in tensors))

@@ -20,6 +20,7 @@ struct alignas(16) float4 { float x, y, z, w; };
 struct alignas(16) uint4 { u32 x, y, z, w; };
 
 #define EMULATED
+#define NOT_INLINED
 #define __device__
 #define KERNEL extern "C"
 
@@ -68,6 +69,7 @@ inline float bits_float(u32 v) { float f; memcpy(&f, &v, 4); return f; }
 inline u32 shuffle_int(u32 v, int lane) { return float_bits(exchange(bits_float(v), lane)); }
 inline float reciprocal_root(float v) { return 1 / std::sqrt(v); }
 inline float exponential(float v) { return std::exp(v); }
+inline float quotient(float a, float b) { return a / b; }
 inline float logarithm(float v) { return std::log(v); }
 inline float half_float(u16 v) { _Float16 h; memcpy(&h, &v, 2); return (float)h; }
 inline u16 float_half(float v) { _Float16 h = (_Float16)v; u16 b; memcpy(&b, &h, 2); return b; }
@@ -89,10 +91,16 @@ inline void load_words(const u64* from, u64& a, u64& b) {
   a = from[0];
   b = from[1];
 }
+inline void store_whole(void* to, u64 a, u64 b) { ((u64*)to)[0] = a; ((u64*)to)[1] = b; }
+inline void load_whole(const void* from, u64& a, u64& b) {
+  aligned(from, 16, "a packet");
+  give_way();
+  a = ((const u64*)from)[0];
+  b = ((const u64*)from)[1];
+}
 inline u32 read_volatile(const u32* from) { return *from; }
-inline u32 read_counter(const u32* from) { give_way(); return *from; }
-inline void nap(u32) {}
 inline i64 cycles() { return 0; }
+inline u32 read_counter(const u32* from) { give_way(); return *from; }
 inline u32 atomic_increment(u32* at) { return (*at)++; }
 inline void fence_device() {}
 // A barrier counts bytes that are still to come (low half) and rounds that are over (high half).

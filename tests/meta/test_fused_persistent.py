@@ -61,20 +61,32 @@ def decoded(emulated, loaded, prompt_ids, *, steps, fault=None, **constants):
     return state.history[0, start : start + steps + 1].tolist()
 
 
+STAGES = {"qwen3": 5, "llama": 3}
+WIDE = {"hidden_size": 1280, "num_attention_heads": 8, "num_hidden_layers": 1}
+"""Rows of several pieces, and four queries per key."""
+
+
 @pytest.mark.parametrize(
-    ("family", "method"),
-    [("qwen3", None), ("llama", None), ("qwen3", "int8"), ("qwen3", "nf4")],
-    ids=["qwen3", "llama", "int8", "nf4"],
+    ("family", "method", "sizes"),
+    [
+        ("qwen3", None, {}),
+        ("llama", None, {}),
+        ("qwen3", "int8", {}),
+        ("qwen3", "nf4", {}),
+        ("qwen3", None, WIDE),
+    ],
+    ids=["qwen3", "llama", "int8", "nf4", "wide"],
 )
-def test_its_tokens_are_the_plain_models(emulated, family, method):
+def test_its_tokens_are_the_plain_models(emulated, family, method, sizes):
     """fp16: each token is the best or, within the format's error of logits near 2, as good."""
     from engines.fused_formats import with_weight_only
     from tests.meta.fused_models import fused_model, prompt, worst_gap
 
-    loaded = fused_model(family, dtype="float16")
+    loaded = fused_model(family, dtype="float16", **sizes)
     if method:
         loaded = with_weight_only(loaded, method)
-    tokens = decoded(emulated, loaded, prompt(118), steps=2)
+    stages = 2 if sizes else STAGES[family]
+    tokens = decoded(emulated, loaded, prompt(118), steps=2, STAGES=stages)
     assert worst_gap(loaded, prompt(118), tokens) <= 2 * 2**-9
 
 
@@ -85,7 +97,7 @@ def test_a_sine_for_a_cosine_is_seen(emulated):
         step.argument[4], step.argument[5] = step.argument[5], step.argument[4]
 
     loaded = fused_model("qwen3", dtype="float16")
-    tokens = decoded(emulated, loaded, prompt(20), steps=2, fault=swap, COUNTED=0)
+    tokens = decoded(emulated, loaded, prompt(20), steps=2, fault=swap, HINTED=31)
     assert worst_gap(loaded, prompt(20), tokens) > 0.05
 
 
@@ -106,10 +118,10 @@ def test_it_compiles_for_hopper(tmp_path):
     if shutil.which("nvcc") is None:
         pytest.skip("needs nvcc")
     constants = {
-        "GRID": 132, "LAYERS": 28, "HIDDEN": 1024, "HEADS": 16, "KV_HEADS": 8, "HEAD_DIM": 128,
-        "FFN": 3072, "VOCAB": 151936, "CAPACITY": 256, "NORMED": 1, "ENCODING": 0, "STAGES": 4,
-        "TILE": 128, "SPLIT_TOKENS": 128, "MOST_SPLITS": 16, "ROWS_HIDDEN": 1, "EPSILON": "1e-6f",
-        "SCORE_SCALE": "0.1f", "SPIN_LIMIT": 1000, "TIMED": 0, "COUNTED": 1, "BACKOFF_NS": 0,
+        "GRID": 128, "LAYERS": 28, "HIDDEN": 1024, "HEADS": 16, "KV_HEADS": 8, "HEAD_DIM": 128,
+        "FFN": 3072, "VOCAB": 151936, "CAPACITY": 256, "NORMED": 1, "ENCODING": 0, "STAGES": 5,
+        "TILE": 32, "SPLIT_TOKENS": 32, "MOST_SPLITS": 16, "ROWS_HIDDEN": 1, "EPSILON": "1e-6f",
+        "SCORE_SCALE": "0.1f", "SPIN_LIMIT": 1000, "TIMED": 0, "HINTED": 0,
     }  # fmt: skip
     defined = [f"-D{name}={value}" for name, value in constants.items()]
     source = str(ROOT / "engines/fused_persistent.cu")
