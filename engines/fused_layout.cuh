@@ -13,7 +13,7 @@ constexpr int SCRATCH = GROUP * HEAD_DIM * (WARPS + 1) + 2 * WARPS * GROUP + HEA
 constexpr int WIDE = (QUERY > FFN ? QUERY : FFN) / 2, SECOND = WIDE > SCRATCH ? WIDE : SCRATCH;
 constexpr float NEGATIVE_INFINITY = -3e38f;  // NVRTC knows no constant for the real one
 
-enum Phase { QKV, O, FFN_IN, DOWN, HEAD, DONE };
+enum Phase { QKV, O, FFN_IN, DOWN, HEAD };
 
 struct Layer {  // 7 matrices: q k v o gate up down
   const char* codes[7];
@@ -28,7 +28,6 @@ struct alignas(16) Packet { u32 x, y, z, tag; };
 // A vector travels in runs of columns, each as so many packets.
 __device__ constexpr int packets_of(int run) { return (run + PER_PACKET - 1) / PER_PACKET; }
 constexpr int X_PACKETS = GRID * packets_of(X_RUN), INNER_PACKETS = GRID * packets_of(INNER_RUN);
-constexpr int ATTENDED_PACKETS = UNITS * packets_of(UNIT);
 
 struct Step {
   const Layer* layers;
@@ -42,7 +41,6 @@ struct Step {
   float* best;     // [GRID, 2]: logit, row
   i64* laps;       // [GRID, LAPS]: clock cycles by part, where TIMED
 };
-
 
 __device__ constexpr int groups_of(int phase) {
   return phase == QKV ? (QUERY + 2 * KEY) / 2 : phase == FFN_IN ? FFN
@@ -85,7 +83,9 @@ struct alignas(16) Piece {
   u16 matrix[2];
 };
 
-__device__ constexpr int most_groups(int phase) { return (groups_of(phase) + ALL_WARPS - 1) / ALL_WARPS; }
+__device__ constexpr int most_groups(int phase) {
+  return (groups_of(phase) + ALL_WARPS - 1) / ALL_WARPS;
+}
 constexpr int MOST_PIECES =
     most_groups(QKV) * chunks_of(QKV) + most_groups(O) * chunks_of(O) +
     most_groups(FFN_IN) * chunks_of(FFN_IN) + most_groups(DOWN) * chunks_of(DOWN);

@@ -84,7 +84,7 @@ KERNEL void fused_step(const Step step) {
   i64 laps[LAPS] = {}, last = cycles();
 #endif
   Shared& shared = *(Shared*)shared_memory();
-  const int local = thread_id() / 32, warp = block_id() * WARPS + local, lane = lane_id();
+  const int local = thread_id() / 32, warp = block_id() * WARPS + local;
   u64 *qkv = step.words, *parts = qkv + QUERY + 2 * KEY;
   Packet *x1 = step.packets, *x2 = x1 + X_PACKETS, *inner = x2 + X_PACKETS;
   Packet* attended = inner + INNER_PACKETS;
