@@ -36,6 +36,7 @@ static std::vector<Block> blocks;
 static Thread* self;
 static ucontext_t scheduler;
 static int block_size;
+static const int MOST_SWEEPS = 30000;  // over all threads; a step of the tests takes some thousand
 
 inline void give_way() { swapcontext(&self->context, &scheduler); }
 inline int thread_id() { return self->id; }
@@ -153,8 +154,10 @@ extern "C" int run_step(const Step* step) {
     t.context.uc_link = &scheduler;
     makecontext(&t.context, run_thread, 0);
   }
+  int sweeps = 0;
   for (bool busy = true; busy;) {
     busy = false;
+    if (++sweeps > MOST_SWEEPS) return -1;  // the threads wait for each other
     for (Thread& t : threads) {
       if (t.done) continue;
       busy = true;
