@@ -64,6 +64,8 @@ def decoded(emulated, loaded, prompt_ids, *, steps, fault=None, **constants):
 STAGES = {"qwen3": 5, "llama": 3}
 WIDE = {"hidden_size": 1280, "num_attention_heads": 8, "num_hidden_layers": 1}
 """Rows of several pieces, and four queries per key."""
+THREE = {"hidden_size": 384, "num_attention_heads": 6}
+ODD = {"hidden_size": 384, "num_attention_heads": 3, "num_key_value_heads": 3}
 
 
 @pytest.mark.parametrize(
@@ -74,8 +76,10 @@ WIDE = {"hidden_size": 1280, "num_attention_heads": 8, "num_hidden_layers": 1}
         ("qwen3", "int8", {}),
         ("qwen3", "nf4", {}),
         ("qwen3", None, WIDE),
+        ("llama", None, THREE),
+        ("llama", None, ODD),
     ],
-    ids=["qwen3", "llama", "int8", "nf4", "wide"],
+    ids=["qwen3", "llama", "int8", "nf4", "wide", "three queries per key", "odd heads"],
 )
 def test_its_tokens_are_the_plain_models(emulated, family, method, sizes):
     """fp16: each token is the best or, within the format's error of logits near 2, as good."""
