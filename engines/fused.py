@@ -97,8 +97,7 @@ class Fused(StaticKV):
 
     def _build_step(self) -> Callable[[], None]:
         if self.kernels == "persistent":
-            blocks = _blocks(FusedWeights.of(self.loaded.model, 1))
-            self._persistent = PersistentStep(self.state, blocks)
+            self._persistent = PersistentStep(self.state, _multiprocessors())
             return captured(self._persistent)
         from engines.fused_step import FusedStep
 
@@ -153,14 +152,10 @@ def _not_persistent(device: str, weights: FusedWeights, batch_size: int) -> str 
     capability = torch.cuda.get_device_capability()
     if capability < CAPABILITY_NEEDED:
         return f"sm_{capability[0]}{capability[1]}"
-    blocks = _blocks(weights)
+    blocks = blocks_for(weights, _multiprocessors())
     if 2 * blocks < _multiprocessors():
         return f"rows that only {blocks} blocks can share evenly"
     return refusal(weights, batch_size, blocks)
-
-
-def _blocks(weights: FusedWeights) -> int:
-    return blocks_for(weights, _multiprocessors())
 
 
 def _multiprocessors() -> int:

@@ -83,13 +83,6 @@ __device__ void take_heads(const Step& step, const Shared& shared, const Gains& 
 constexpr int TOKENS = TILE / WARPS;  // of a tile, per warp
 constexpr int SCORES = power_of_two(TOKENS * GROUP);
 
-// Where `lane_sums` leaves value k.
-__device__ constexpr int lane_of(int k) {
-  int lane = 0;
-  for (int bit = 0; bit < 5; ++bit) lane |= (k >> bit & 1) << (4 - bit);
-  return lane;
-}
-
 // This warp's part of a slice: lane `lane_of(token + TOKENS * head)` looks after one of its scores.
 __device__ void attend_tile(const u16* const* keys, const u16* const* values, const bool* there,
                             const float (*query)[PER_LANE], bool fresh, float& top, float& total,

@@ -61,8 +61,10 @@ __device__ void await(const Step& step, const Packet* from, u32 tag, Packet& pac
 // at all. It orders nothing: what counts is still each packet's tag.
 enum Hint { X1_SENT, X2_SENT, INNER_SENT, ATTENDED_SENT, PARTS_SENT, HINTS };
 
+__device__ constexpr bool hinted(Hint hint) { return HINTED >> hint & 1; }
+
 __device__ void count_in(const Step& step, Hint hint) {
-  if (HINTED >> hint & 1) atomic_increment(step.control + 32 * (hint + 1));
+  if (hinted(hint)) atomic_increment(step.control + 32 * (hint + 1));
 }
 __device__ void await_count(const Step& step, Hint hint, u32 target) {
   u32 asked = 0;
@@ -70,7 +72,7 @@ __device__ void await_count(const Step& step, Hint hint, u32 target) {
     if (lost(step, asked)) break;
 }
 __device__ void await_hint(const Step& step, Hint hint, u32 target) {
-  if (!(HINTED >> hint & 1) || !target) return;
+  if (!hinted(hint) || !target) return;
   if (thread_id() == 0) await_count(step, hint, target);
   sync_block();
 }

@@ -43,6 +43,13 @@ __device__ float lane_sums(float* values) {
   for (; lanes; lanes /= 2) values[0] += shuffle_xor(values[0], lanes);
   return values[0];
 }
+// That lane; its own inverse, so it also tells which value a lane has.
+__device__ constexpr int lane_of(int k) {
+  int lane = 0;
+  for (int bit = 0; bit < 5; ++bit) lane |= (k >> bit & 1) << (4 - bit);
+  return lane;
+}
+
 __device__ constexpr int power_of_two(int n) { return n <= 1 ? 1 : 2 * power_of_two((n + 1) / 2); }
 
 // The columns of packet `i`: `pairs` pairs from `column` on.

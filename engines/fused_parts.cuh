@@ -53,7 +53,7 @@ __device__ void join_parts(const Step& step, const u64* parts, int splits, Packe
 #pragma unroll 1
   for (int unit = block_id() + GRID * (thread_id() / 32); unit < UNITS; unit += GRID * WARPS) {
     const int column = unit * UNIT + lane % LANES * 4;
-    if (HINTED >> PARTS_SENT & 1) {
+    if (hinted(PARTS_SENT)) {
       if (lane == 0) await_count(step, PARTS_SENT, target);
       sync_warp();
     }

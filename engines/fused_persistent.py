@@ -124,11 +124,11 @@ def refusal(weights: FusedWeights, batch_size: int, blocks: int) -> str | None:
 class PersistentStep:
     """Call it to decode one token. `overrides` replace compile-time constants."""
 
-    def __init__(self, state: DecodeState, blocks: int, **overrides: object) -> None:
+    def __init__(self, state: DecodeState, multiprocessors: int, **overrides: object) -> None:
         self.state = state
-        self.blocks = blocks
         self.weights = FusedWeights.of(state.model, state.cache.capacity)
-        self.constants = definitions(self.weights, state.cache.capacity, blocks) | overrides
+        self.blocks = blocks_for(self.weights, multiprocessors)
+        self.constants = definitions(self.weights, state.cache.capacity, self.blocks) | overrides
         self.argument = self._argument()
         self.program: CudaProgram | None = None
         self.shared_bytes = 0

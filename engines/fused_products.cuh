@@ -127,7 +127,7 @@ __device__ void multiply(const Step& step, Shared& shared, Ring& ring, int warp,
   constexpr int R = rows_of(PHASE), N = at_once<PHASE>(), VALUES = power_of_two(N * R);
   constexpr bool FITS = PHASE != HEAD && most_groups(PHASE) * chunks_of(PHASE) < STAGES;
   const int begin = begin_of(PHASE, warp), end = begin_of(PHASE, warp + 1), lane = lane_id();
-  const int value = ((lane >> 4 & 1) | (lane >> 3 & 1) << 1 | (lane >> 2 & 1) << 2) & VALUES - 1;
+  const int value = lane_of(lane) % VALUES;
 #pragma unroll 1
   for (int group = begin; group < end; group += N) {
     float sums[VALUES][2] = {}, values[VALUES];
