@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.inputs import ragged_requests
-from fixtures.licence import judge_tokens, reference_model
+from fixtures.licence import judge_ragged
 
 pytestmark = pytest.mark.devices("cuda")
 
@@ -39,7 +38,7 @@ def test_batched_fused_decode_stays_below_the_ceiling_of_its_batch(
 
 @pytest.mark.claim("C34")
 def test_the_overlapped_scheduler_returns_what_each_request_gets_alone(
-    engines, sizes, judge, profile, loaded
+    engines, sizes, judge, profile
 ):
     """Section 4: ragged prompts and answers, in more requests than slots; fed among running rows.
 
@@ -49,18 +48,4 @@ def test_the_overlapped_scheduler_returns_what_each_request_gets_alone(
     engine = engines.get(
         ENGINE, batch_size=sizes.batch, max_tokens=sizes.prompt_tokens + sizes.new_tokens
     )
-    work = ragged_requests(
-        max(profile.workloads, 2 * sizes.batch),
-        longest_prompt=sizes.prompt_tokens,
-        longest_answer=sizes.new_tokens,
-        vocab_size=loaded.shape.vocab_size,
-        seed=35,
-    )
-    found = judge_tokens(engine, engine.run(work), reference_model(engine))
-    judge.exact(
-        found.granted,
-        1,
-        quantity=f"tokens of {len(work)} requests agree ({found.text})",
-        unit="1",
-        subject=f"{ENGINE}@{sizes.batch}",
-    )
+    judge_ragged(judge, engine, sizes, workloads=profile.workloads, seed=35)

@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fixtures.inputs import mixed_requests, ragged_requests
-from fixtures.licence import judge_tokens, reference_model
+from fixtures.inputs import mixed_requests
+from fixtures.licence import judge_ragged
 from fixtures.rounds import Shape
 from reports.bounds import Bound, above, within
 
@@ -80,9 +80,7 @@ def test_batching_raises_throughput_and_each_users_latency(
 
 
 @pytest.mark.claim("C34")
-def test_continuous_batching_returns_what_each_request_gets_alone(
-    engines, sizes, judge, profile, loaded
-):
+def test_continuous_batching_returns_what_each_request_gets_alone(engines, sizes, judge, profile):
     """Section 4: ragged prompts and answers, more requests than slots, so that slots are reused.
 
     Every token has to be the argmax of one ordinary forward over its own request alone; in a 16-bit
@@ -90,21 +88,7 @@ def test_continuous_batching_returns_what_each_request_gets_alone(
     """
     longest = sizes.prompt_tokens + sizes.new_tokens
     engine = engines.get("continuous", batch_size=sizes.batch, max_tokens=longest)
-    work = ragged_requests(
-        max(profile.workloads, 2 * sizes.batch),
-        longest_prompt=sizes.prompt_tokens,
-        longest_answer=sizes.new_tokens,
-        vocab_size=loaded.shape.vocab_size,
-        seed=34,
-    )
-    found = judge_tokens(engine, engine.run(work), reference_model(engine))
-    judge.exact(
-        found.granted,
-        1,
-        quantity=f"tokens of {len(work)} requests agree ({found.text})",
-        unit="1",
-        subject=f"continuous@{sizes.batch}",
-    )
+    judge_ragged(judge, engine, sizes, workloads=profile.workloads, seed=34)
 
 
 @pytest.mark.claim("C35")
