@@ -84,7 +84,8 @@ constexpr int TOKENS = TILE / WARPS;  // of a tile, per warp
 constexpr int SCORES = power_of_two(TOKENS * GROUP);
 
 // This warp's part of a slice: lane `lane_of(token + TOKENS * head)` looks after one of its scores.
-__device__ void attend_tile(const u16* const* keys, const u16* const* values, const bool* there,
+// `left`: how many of the tokens, WARPS apart, there are.
+__device__ void attend_tile(const u16* const* keys, const u16* const* values, int left,
                             const float (*query)[PER_LANE], bool fresh, float& top, float& total,
                             float (*average)[PER_LANE]) {
   float scores[SCORES] = {};
@@ -98,9 +99,7 @@ __device__ void attend_tile(const u16* const* keys, const u16* const* values, co
       for (int i = 0; i < PER_LANE; ++i) scores[u + TOKENS * g] += k[i] * query[g][i];
   }
   const int mine = lane_of(lane_id()) % SCORES;
-  bool counts = false;
-#pragma unroll
-  for (int u = 0; u < TOKENS; ++u) counts |= mine % TOKENS == u && there[u];
+  const bool counts = mine % TOKENS < left;
   const float sum = lane_sums<SCORES>(scores), score = counts ? sum : NEGATIVE_INFINITY;
   float higher = top > score ? top : score;
 #pragma unroll
@@ -128,7 +127,7 @@ __device__ void attend_tile(const u16* const* keys, const u16* const* values, co
     for (int g = 0; g < GROUP; ++g) {
       const float share = shuffle(weight, lane_of(u + TOKENS * g));
 #pragma unroll
-      for (int i = 0; i < PER_LANE; ++i) average[g][i] += there[u] ? share * v[i] : 0;
+      for (int i = 0; i < PER_LANE; ++i) average[g][i] += u < left ? share * v[i] : 0;
     }
   }
 }
@@ -162,7 +161,7 @@ __device__ void attend(const Step& step, Shared& shared, const Layer& layer, con
                        const Slice& slice, int position, const u64* qkv, u64* parts, u32 tag,
                        int& parity) {
   const int warp = thread_id() / 32, lane = lane_id();
-  float* queries = shared.second;
+  float* queries = shared.input;
   float* averages = queries + GROUP * HEAD_DIM;        // [WARPS, GROUP, HEAD_DIM]
   float* tops = averages + WARPS * GROUP * HEAD_DIM;   // [WARPS, GROUP]
   float* totals = tops + WARPS * GROUP;
@@ -183,16 +182,15 @@ __device__ void attend(const Step& step, Shared& shared, const Layer& layer, con
     wait_full(&shared.past_full[tile % 2], parity >> tile % 2 & 1);
     parity ^= 1 << tile % 2;
     const u16 *keys[TOKENS], *values[TOKENS];
-    bool there[TOKENS];
+    const int left = (slice.end - begin - warp + WARPS - 1) / WARPS;
 #pragma unroll
     for (int u = 0; u < TOKENS; ++u) {
-      const int inside = warp + u * WARPS, at = begin + inside;
-      there[u] = at < slice.end && inside < TILE;
-      const bool past = at < position || !there[u];
+      const int inside = warp + u * WARPS;
+      const bool past = begin + inside != position;
       keys[u] = past ? shared.past[tile % 2][0] + inside * HEAD_DIM : fresh;
       values[u] = past ? shared.past[tile % 2][1] + inside * HEAD_DIM : fresh + HEAD_DIM;
     }
-    attend_tile(keys, values, there, query, tile == 0, top, total, average);
+    attend_tile(keys, values, left, query, tile == 0, top, total, average);
   }
   const int mine = lane_of(lane) % SCORES, head = mine / TOKENS;
   if (mine % TOKENS == 0 && head < GROUP) {

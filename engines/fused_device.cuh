@@ -4,6 +4,7 @@ typedef unsigned long long u64;
 typedef long long i64;
 typedef unsigned int u32;
 typedef unsigned short u16;
+typedef u32 WholeAddress;  // in shared memory
 
 #define NOT_INLINED __noinline__
 #define KERNEL extern "C" __global__ __launch_bounds__(256, 1)
@@ -50,6 +51,8 @@ __device__ __forceinline__ float2 two_halves(u32 v) {
       : "=f"(f.x), "=f"(f.y) : "r"(v));
   return f;
 }
+__device__ __forceinline__ u32 low_halves(u32 a, u32 b) { return __byte_perm(a, b, 0x5410); }
+__device__ __forceinline__ u32 high_halves(u32 a, u32 b) { return __byte_perm(a, b, 0x7632); }
 template <int N>
 __device__ __forceinline__ void load_halves(const u16* from, float* to) {
 #pragma unroll
@@ -59,14 +62,36 @@ __device__ __forceinline__ void load_halves(const u16* from, float* to) {
     to[2 * i + 1] = pair.y;
   }
 }
-// Signed bytes to floats: the byte, made unsigned, becomes the last digits of 2^23.
-__device__ __forceinline__ float4 four_bytes(u32 v) {
+__device__ __forceinline__ u32 subtract_halves(u32 a, u32 b) {
+  u32 d;
+  asm("sub.f16x2 %0, %1, %2;" : "=r"(d) : "r"(a), "r"(b));
+  return d;
+}
+// Four signed bytes to halves: a byte, made unsigned, becomes the last digits of 1024.
+__device__ __forceinline__ void bytes_to_halves(u32 v, u32& first, u32& second) {
   const u32 u = v ^ 0x80808080u;
-  const float offset = 8388608.0f + 128.0f;
-  return {__uint_as_float(__byte_perm(u, 0x4B000000u, 0x7650)) - offset,
-          __uint_as_float(__byte_perm(u, 0x4B000000u, 0x7651)) - offset,
-          __uint_as_float(__byte_perm(u, 0x4B000000u, 0x7652)) - offset,
-          __uint_as_float(__byte_perm(u, 0x4B000000u, 0x7653)) - offset};
+  first = subtract_halves(__byte_perm(u, 0x64646464u, 0x4140), 0x64806480u);
+  second = subtract_halves(__byte_perm(u, 0x64646464u, 0x4342), 0x64806480u);
+}
+// Byte I of `word` as an index of rows of 128 bytes in shared memory, `at` an address in row 0. The compiler
+// would need six instructions for these three.
+template <int I>
+__device__ __forceinline__ u32 row_of_byte(u32 word, WholeAddress at) {
+  u32 byte, found;
+  asm("prmt.b32 %0, %1, 0, %2;" : "=r"(byte) : "r"(word), "n"(0x4440 | I));
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(found) : "r"(byte * 128 + at));
+  return found;
+}
+// sums += a times b: a has 16 rows of 16 halves, b 8 columns of 16. Lane 4 g + t gives columns 2 t and
+// 2 t + 8 of row g (a0, a2) and row g + 8 (a1, a3), rows as many of column g (b0, b1), and gets
+// columns 2 t and 2 t + 1 of both rows.
+template <bool FIRST = false>  // whether the sums begin here
+__device__ __forceinline__ void multiply_add(float* sums, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+  const float c0 = FIRST ? 0 : sums[0], c1 = FIRST ? 0 : sums[1], c2 = FIRST ? 0 : sums[2], c3 = FIRST ? 0 : sums[3];
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+               : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
+               : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "f"(c0), "f"(c1), "f"(c2), "f"(c3));
 }
 
 // Each 64-bit word is read and written whole; that is all the order that passing words needs.
@@ -98,12 +123,20 @@ __device__ __forceinline__ void fence_device() { __threadfence(); }
 __device__ __forceinline__ u32 shared_address(const void* at) {
   return (u32)__cvta_generic_to_shared(at);
 }
+// The same, but not taken apart again: to add an index then costs one instruction.
+__device__ __forceinline__ WholeAddress whole_address(const void* at) {
+  WholeAddress whole;
+  asm("mov.u32 %0, %1;" : "=r"(whole) : "r"(shared_address(at)));
+  return whole;
+}
 __device__ __forceinline__ void start_barrier(u64* barrier) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
 }
 __device__ __forceinline__ void fence_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
+// Between what threads did with shared memory and bulk copies into the same place.
+__device__ __forceinline__ void fence_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 __device__ __forceinline__ void expect_bytes(u64* barrier, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                ::"r"(shared_address(barrier)), "r"(bytes) : "memory");

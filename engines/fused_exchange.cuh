@@ -41,6 +41,12 @@ __device__ void take_pairs(const Step& step, const u64* words, const int* at, u3
   }
 }
 
+__device__ void await_word(const Step& step, const u64* word, u32 tag) {
+  u32 asked = 0;
+  while (read_counter((const u32*)word + 1) != tag)
+    if (lost(step, asked)) break;
+}
+
 __device__ void send(Packet* to, u32 x, u32 y, u32 z, u32 tag) {
   store_whole(to, x | (u64)y << 32, z | (u64)tag << 32);
 }
@@ -66,6 +72,8 @@ __device__ constexpr bool hinted(Hint hint) { return HINTED >> hint & 1; }
 __device__ void count_in(const Step& step, Hint hint) {
   if (hinted(hint)) atomic_increment(step.control + 32 * (hint + 1));
 }
+// All lanes of a warp look, at one word: lanes that go apart here would stay apart, and every shuffle after
+// that would be one for each of them.
 __device__ void await_count(const Step& step, Hint hint, u32 target) {
   u32 asked = 0;
   while (read_counter(step.control + 32 * (hint + 1)) < target)
@@ -73,7 +81,7 @@ __device__ void await_count(const Step& step, Hint hint, u32 target) {
 }
 __device__ void await_hint(const Step& step, Hint hint, u32 target) {
   if (!hinted(hint) || !target) return;
-  if (thread_id() == 0) await_count(step, hint, target);
+  if (thread_id() < 32) await_count(step, hint, target);
   sync_block();
 }
 

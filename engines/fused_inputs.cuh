@@ -5,20 +5,35 @@
 // Columns that 16 bytes of codes hold.
 __device__ constexpr int per_segment(int encoding) { return 8 << encoding; }
 
+// Four lanes share two blocks of 64 four-bit codes, a quarter of each per lane, every other pair of blocks
+// in reverse: that spreads what a warp reads at once over all banks.
+__device__ int block_turn(int segment) { return segment / 8 & 1; }
+
 // Where a column's input lies, so that neighbouring lanes read neighbouring 16 bytes of it: a lane
-// takes a segment of codes at a time, and of its columns WIDTH from each plane.
-template <int E, int COLUMNS, int WIDTH>
+// takes a segment of codes at a time, and of its columns eight from each plane. Four-bit codes come
+// as pairs of columns that are 32 apart.
+template <int E, int COLUMNS>
 __device__ int place(int column) {
-  constexpr int SEGMENTS = COLUMNS / per_segment(E);
+  constexpr int PLANE = COLUMNS / per_segment(E) * 8;
   int inside = column % per_segment(E), segment = column / per_segment(E);
   if (E == 2) {
-    inside = column % 64 / 32 * 16 + column % 16;
-    segment = column / 64 * 2 + column % 32 / 16;
+    segment = column / 128 * 4 + column % 32 / 8;
+    inside = (column / 64 % 2 ^ block_turn(segment)) * 16 + column % 8 * 2 + column % 64 / 32;
   }
-  return inside / WIDTH * (SEGMENTS * WIDTH) + segment * WIDTH + inside % WIDTH;
+  return inside / 8 * PLANE + segment * 8 + inside % 8;
+}
+template <int E, int COLUMNS>
+__device__ void place_pair(u16* to, int column, u32 pair) {
+  if (E == 2) {
+    to[place<E, COLUMNS>(column)] = (u16)pair;
+    to[place<E, COLUMNS>(column + 1)] = (u16)(pair >> 16);
+  } else {
+    *(u32*)(to + place<E, COLUMNS>(column)) = pair;
+  }
 }
 
 __device__ float warp_sum(float value) {
+  sync_warp();
 #pragma unroll
   for (int lanes = 16; lanes; lanes /= 2) value += shuffle_xor(value, lanes);
   return value;
@@ -26,31 +41,40 @@ __device__ float warp_sum(float value) {
 
 // N sums over all lanes, N a power of two up to 32: value k ends on the lanes of which bit 4 is k's
 // bit 0, bit 3 its bit 1, and so on.
-template <int N>
+template <int N, int LANES = 16>
 __device__ float lane_sums(float* values) {
-  int lanes = 16;
+  if (LANES == 16) sync_warp();
+  if constexpr (N == 1) {
 #pragma unroll
-  for (int left = N; left > 1; left /= 2, lanes /= 2) {
-    const bool upper = lane_id() & lanes;
+    for (int lanes = LANES; lanes; lanes /= 2) values[0] += shuffle_xor(values[0], lanes);
+    return values[0];
+  } else {
+    const bool upper = lane_id() & LANES;
 #pragma unroll
-    for (int i = 0; i < left / 2; ++i) {
+    for (int i = 0; i < N / 2; ++i) {
       const float keep = upper ? values[2 * i + 1] : values[2 * i];
       const float give = upper ? values[2 * i] : values[2 * i + 1];
-      values[i] = keep + shuffle_xor(give, lanes);
+      values[i] = keep + shuffle_xor(give, LANES);
     }
+    return lane_sums<N / 2, LANES / 2>(values);
   }
-#pragma unroll
-  for (; lanes; lanes /= 2) values[0] += shuffle_xor(values[0], lanes);
-  return values[0];
 }
-// That lane; its own inverse, so it also tells which value a lane has.
+// Where `lane_sums` leaves value k.
 __device__ constexpr int lane_of(int k) {
   int lane = 0;
   for (int bit = 0; bit < 5; ++bit) lane |= (k >> bit & 1) << (4 - bit);
   return lane;
 }
 
+__device__ constexpr int common_divisor(int a, int b) { return b ? common_divisor(b, a % b) : a; }
 __device__ constexpr int power_of_two(int n) { return n <= 1 ? 1 : 2 * power_of_two((n + 1) / 2); }
+
+__device__ float inverse_rms(const float* sums) {
+  float squares = 0;
+#pragma unroll
+  for (int w = 0; w < WARPS; ++w) squares += sums[w];
+  return reciprocal_root(squares / HIDDEN + EPSILON);
+}
 
 // The columns of packet `i`: `pairs` pairs from `column` on.
 struct Columns { int column, pairs; };
@@ -64,25 +88,36 @@ __device__ u32 pair_of(const Packet& packet, int i) {
   return i == 0 ? packet.x : i == 1 ? packet.y : packet.z;
 }
 
-// A normed input, times its gains: from packets or from the token's embedding; `sums` gets each
-// warp's squares.
+// A norm's gains for the columns that this thread will take, asked for before they are needed.
+constexpr int X_EACH = (X_PACKETS + THREADS - 1) / THREADS;
+struct NormGains { u32 pair[X_EACH][PER_PACKET / 2]; };
+
+__device__ NormGains norm_gains(const u16* gain) {
+  NormGains gains;
+#pragma unroll
+  for (int i = 0; i < X_EACH; ++i) {
+    const int at = i * THREADS + thread_id();
+    const Columns mine = columns_of_packet<X_RUN>(at);
+#pragma unroll
+    for (int j = 0; j < PER_PACKET / 2; ++j)
+      if (at < X_PACKETS && j < mine.pairs) gains.pair[i][j] = *(const u32*)(gain + mine.column + 2 * j);
+  }
+  return gains;
+}
+
+// A normed input, times its gains: from packets or from the token's embedding.
 template <int E>
-__device__ void take_normed(const Step& step, float* to, float* sums, const Packet* packets,
-                            const u16* embedded, const u16* gain, u32 tag, Hint hint,
-                            u32 target) {
-  constexpr int N = (X_PACKETS + THREADS - 1) / THREADS, PAIRS = PER_PACKET / 2;
+__device__ void take_normed(const Step& step, Shared& shared, const Packet* packets, const u16* embedded,
+                            const NormGains& gains, u32 tag, Hint hint, u32 target) {
+  constexpr int N = X_EACH, PAIRS = PER_PACKET / 2;
   Packet got[N];
-  u32 gains[N][PAIRS], asked = 0;
+  u32 asked = 0;
   float squares = 0;
 #pragma unroll
   for (int i = 0; i < N; ++i) {
     const int at = i * THREADS + thread_id();
     const Columns mine = columns_of_packet<X_RUN>(at);
-    if (at >= X_PACKETS) continue;
-#pragma unroll
-    for (int j = 0; j < PAIRS; ++j)
-      if (j < mine.pairs) gains[i][j] = *(const u32*)(gain + mine.column + 2 * j);
-    if (!embedded) continue;
+    if (at >= X_PACKETS || !embedded) continue;
     const u32* pair = (const u32*)(embedded + mine.column);
     got[i] = {pair[0], mine.pairs > 1 ? pair[1] : 0, mine.pairs > 2 ? pair[2] : 0, tag};
   }
@@ -101,46 +136,119 @@ __device__ void take_normed(const Step& step, float* to, float* sums, const Pack
 #pragma unroll
     for (int j = 0; j < PAIRS; ++j) {
       if (j >= mine.pairs) continue;
-      const float2 value = two_halves(pair_of(got[i], j)), g = two_halves(gains[i][j]);
+      const float2 value = two_halves(pair_of(got[i], j));
       squares += value.x * value.x + value.y * value.y;
-      *(float2*)(to + place<E, HIDDEN, 4>(mine.column + 2 * j)) = {value.x * g.x, value.y * g.y};
     }
   }
   squares = warp_sum(squares);
-  if (lane_id() == 0) sums[thread_id() / 32] = squares;
+  if (lane_id() == 0) shared.squares[thread_id() / 32] = squares;
   sync_block();
-}
-
-__device__ float inverse_rms(const float* sums) {
-  float squares = 0;
+  const float norm = inverse_rms(shared.squares);
 #pragma unroll
-  for (int w = 0; w < WARPS; ++w) squares += sums[w];
-  return reciprocal_root(squares / HIDDEN + EPSILON);
-}
-
-// Any other input, as it was sent.
-template <int E, int COLUMNS, int RUN>
-__device__ void take(const Step& step, u16* to, const Packet* packets, u32 tag) {
-  constexpr int PACKETS = COLUMNS / RUN * packets_of(RUN), EACH = (PACKETS + THREADS - 1) / THREADS;
-  constexpr int BATCH = EACH < 4 ? EACH : 4;
-  u32 asked = 0;
-#pragma unroll 1
-  for (int first = thread_id(); first < PACKETS; first += BATCH * THREADS) {
-    Packet got[BATCH];
+  for (int i = 0; i < N; ++i) {
+    const int at = i * THREADS + thread_id();
+    const Columns mine = columns_of_packet<X_RUN>(at);
+    if (at >= X_PACKETS) continue;
 #pragma unroll
-    for (int i = 0; i < BATCH; ++i)
-      if (first + i * THREADS < PACKETS) got[i] = look(packets + first + i * THREADS);
-#pragma unroll
-    for (int i = 0; i < BATCH; ++i) {
-      const int at = first + i * THREADS;
-      const Columns mine = columns_of_packet<RUN>(at);
-      if (at >= PACKETS) continue;
-      await(step, packets + at, tag, got[i], asked);
-#pragma unroll
-      for (int j = 0; j < PER_PACKET / 2; ++j)
-        if (j < mine.pairs)
-          *(u32*)(to + place<E, COLUMNS, 8>(mine.column + 2 * j)) = pair_of(got[i], j);
+    for (int j = 0; j < PAIRS; ++j) {
+      if (j >= mine.pairs) continue;
+      const float2 value = two_halves(pair_of(got[i], j)), g = two_halves(gains.pair[i][j]);
+      place_pair<E, HIDDEN>((u16*)shared.input, mine.column + 2 * j,
+                            pack_halves(value.x * norm * g.x, value.y * norm * g.y));
     }
   }
   sync_block();
+}
+
+// Packets `begin` to `end`, looked at in batches where they were sent, or where they were brought already;
+// `use` is called with each.
+template <int EACH, class Use>
+__device__ void each_packet(const Step& step, const Packet* packets, const Packet* brought, int begin, int end,
+                            u32 tag, const Use& use) {
+  constexpr int BATCH = EACH < 4 ? EACH : 4;
+  u32 asked = 0;
+#pragma unroll 1
+  for (int first = begin + thread_id(); first < end; first += BATCH * THREADS) {
+    Packet got[BATCH];
+#pragma unroll
+    for (int i = 0; i < BATCH; ++i) {
+      const int at = first + i * THREADS;
+      if (at < end) got[i] = brought ? brought[at - begin] : look(packets + at);
+    }
+#pragma unroll
+    for (int i = 0; i < BATCH; ++i) {
+      const int at = first + i * THREADS;
+      if (at >= end) continue;
+      await(step, packets + at, tag, got[i], asked);
+      use(at, got[i]);
+    }
+  }
+}
+
+// Packets in shared memory, from column `begin` to `end`, as pairs of columns that are 32 apart.
+template <int COLUMNS, int RUN>
+__device__ void pair_apart(u16* to, const Packet* brought, int begin, int end) {
+  for (int i = begin / 4 + thread_id(); i < end / 4; i += THREADS) {
+    const int column = i / 16 * 64 + i % 16 * 2;  // and its neighbour, and both 32 columns on
+    u32 pair[2];
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const int at = column + 32 * j, inside = at % RUN;
+      const int packet = (at / RUN - begin / RUN) * packets_of(RUN) + inside / PER_PACKET;
+      pair[j] = ((const u32*)(brought + packet))[inside % PER_PACKET / 2];
+    }
+    *(uint2*)(to + place<2, COLUMNS>(column)) = {low_halves(pair[0], pair[1]), high_halves(pair[0], pair[1])};
+  }
+}
+
+// An input for four-bit codes: bulk copies bring the packets into the tiles of the past, which nobody needs
+// then, and what is placed from there is placed 8 bytes at a time. What was brought too early is asked for again.
+template <int COLUMNS, int RUN>
+__device__ void take_apart(const Step& step, Shared& shared, const Packet* packets, u32 tag, Hint hint,
+                           u32 target, int& parity) {
+  constexpr int RUNS = COLUMNS / RUN, EACH = (RUNS * packets_of(RUN) + THREADS - 1) / THREADS;
+  constexpr int WHOLE_BLOCKS = 64 / common_divisor(64, RUN);  // runs that end where a block of 64 columns ends
+  constexpr int SPACE = sizeof(Shared::past) / sizeof(Packet) / packets_of(RUN) / WHOLE_BLOCKS * WHOLE_BLOCKS;
+  static_assert(SPACE > 0, "the tiles of the past are too small");
+  Packet* brought = (Packet*)shared.past;
+  if (hinted(hint) && thread_id() < 32) await_count(step, hint, target);
+#pragma unroll 1
+  for (int run = 0; run < RUNS; run += SPACE) {
+    const int runs = run + SPACE < RUNS ? SPACE : RUNS - run;
+    const int begin = run * packets_of(RUN), count = runs * packets_of(RUN);
+    if (thread_id() == 0) {
+      fence_copies();
+      expect_bytes(&shared.packets_full, count * sizeof(Packet));
+      copy_bulk(brought, packets + begin, count * sizeof(Packet), &shared.packets_full);
+    }
+    wait_full(&shared.packets_full, parity);
+    parity ^= 1;
+    each_packet<EACH>(step, packets, brought, begin, begin + count, tag,
+                      [&](int at, const Packet& packet) {
+                        if (brought[at - begin].tag != tag) brought[at - begin] = packet;
+                      });
+    sync_block();
+    pair_apart<COLUMNS, RUN>((u16*)shared.input, brought, run * RUN, (run + runs) * RUN);
+    sync_block();
+  }
+}
+
+// Any other input than a normed one, as it was sent.
+template <int E, int COLUMNS, int RUN>
+__device__ void take(const Step& step, Shared& shared, const Packet* packets, u32 tag, Hint hint, u32 target,
+                     int& parity) {
+  constexpr int ALL = COLUMNS / RUN * packets_of(RUN), EACH = (ALL + THREADS - 1) / THREADS;
+  if constexpr (E == 2) {
+    take_apart<COLUMNS, RUN>(step, shared, packets, tag, hint, target, parity);
+  } else {
+    await_hint(step, hint, target);
+    each_packet<EACH>(step, packets, nullptr, 0, ALL, tag, [&](int at, const Packet& packet) {
+      const Columns mine = columns_of_packet<RUN>(at);
+#pragma unroll
+      for (int j = 0; j < PER_PACKET / 2; ++j)
+        if (j < mine.pairs)
+          place_pair<E, COLUMNS>((u16*)shared.input, mine.column + 2 * j, pair_of(packet, j));
+    });
+    sync_block();
+  }
 }

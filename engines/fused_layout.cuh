@@ -10,7 +10,8 @@ constexpr int PER_PACKET = 6;                  // halves
 constexpr int X_RUN = HIDDEN / GRID, INNER_RUN = FFN / GRID, UNIT = 16, UNITS = QUERY / UNIT;
 constexpr int LONGEST_RUN = INNER_RUN > X_RUN ? INNER_RUN : X_RUN;
 constexpr int SCRATCH = GROUP * HEAD_DIM * (WARPS + 1) + 2 * WARPS * GROUP + HEAD_DIM;
-constexpr int WIDE = (QUERY > FFN ? QUERY : FFN) / 2, SECOND = WIDE > SCRATCH ? WIDE : SCRATCH;
+__device__ constexpr int larger(int a, int b) { return a > b ? a : b; }
+constexpr int INPUT = larger(larger(HIDDEN, larger(QUERY, FFN)) / 2, SCRATCH);
 constexpr float NEGATIVE_INFINITY = -3e38f;  // NVRTC knows no constant for the real one
 
 enum Phase { QKV, O, FFN_IN, DOWN, HEAD };
@@ -91,67 +92,95 @@ constexpr int MOST_PIECES =
     most_groups(FFN_IN) * chunks_of(FFN_IN) + most_groups(DOWN) * chunks_of(DOWN);
 
 struct Shared {
-  alignas(16) float first[HIDDEN];
-  alignas(16) float second[SECOND];  // scratch of the attention, or halves: attended, inner
+  alignas(16) float input[INPUT];  // a phase's input, as halves, or scratch of the attention
   alignas(16) u16 past[2][2][TILE * HEAD_DIM];  // two tiles of keys and values
   alignas(16) char ring[WARPS][STAGES][STAGE];
   Piece pieces[WARPS][MOST_PIECES];
   alignas(16) Layer layers[LAYERS];
   alignas(8) u64 full[WARPS][STAGES];
-  u64 past_full[2];
+  u64 past_full[2], packets_full;
   float outbox[packets_of(LONGEST_RUN) * PER_PACKET];  // rows that this block has to send
-  int listed[WARPS];
   float residual[X_RUN];        // of the rows that this block owns
-  float squares[2][WARPS];
+  alignas(16) float squares[WARPS];
   u32 levels[ENCODING == 2 ? 256 : 1][32];  // two codes at once, as halves; one copy per lane
   float best[WARPS][2];
   float turns[2][HEAD_DIM / 2];  // cosines and sines of this position
 };
 
 struct Ring {
+  int pieces;                    // of a layer
   u32 next;                      // what will be copied next: the layer, and 16 bits of a piece in it
   int stage, parity, used;       // where the next piece arrives; stages before it to be filled again
 };
 
-__device__ Piece piece_at(int phase, int group, int chunk) {
-  const int start = chunk * piece(phase), left = row_bytes(phase) - start;
-  const int bytes = left < piece(phase) ? left : piece(phase);
-  const bool whole = row_bytes(phase) == piece(phase) && phase != FFN_IN;  // both rows at once
+template <int PHASE>
+__device__ Piece piece_at(int group, int chunk) {
+  const int start = chunk * piece(PHASE), left = row_bytes(PHASE) - start;
+  const int bytes = left < piece(PHASE) ? left : piece(PHASE);
+  constexpr bool WHOLE = row_bytes(PHASE) == piece(PHASE) && PHASE != FFN_IN;  // both rows at once
   Piece made = {{0, 0}, {(u16)bytes, 0}, {0, 0}};
-  for (int r = 0; r < rows_of(phase); ++r) {
-    const Row row = row_at(phase, group, r);
-    made.from[r] = (u32)(((i64)row.row * row_bytes(phase) + start) / 16);
+#pragma unroll
+  for (int r = 0; r < rows_of(PHASE); ++r) {
+    const Row row = row_at(PHASE, group, r);
+    made.from[r] = (u32)(((i64)row.row * row_bytes(PHASE) + start) / 16);
     made.matrix[r] = (u16)row.matrix;
-    if (r) made.bytes[whole ? 0 : 1] = (u16)(whole ? 2 * bytes : bytes);
+    if (r) made.bytes[WHOLE ? 0 : 1] = (u16)(WHOLE ? 2 * bytes : bytes);
   }
   return made;
 }
 
-__device__ void list_pieces(Shared& shared, int warp_in_block, int warp) {
-  int listed = 0;
-#pragma unroll 1
-  for (int phase = QKV; phase <= DOWN; ++phase) {
-    const int begin = begin_of(phase, warp), chunks = chunks_of(phase);
-    const int count = (begin_of(phase, warp + 1) - begin) * chunks;
-    for (int i = lane_id(); i < count; i += 32)
-      shared.pieces[warp_in_block][listed + i] = piece_at(phase, begin + i / chunks, i % chunks);
-    listed += count;
-  }
-  if (lane_id() == 0) shared.listed[warp_in_block] = listed;
-  sync_warp();
+// How many groups of rows a warp multiplies at a time: they share what is loaded of the input. While their
+// stages are in use, as many others must be on their way, but for a phase that fits into the ring.
+constexpr int MOST_AT_ONCE = ENCODING == 2 ? 4 : 8;  // rows
+template <int PHASE>
+__device__ constexpr bool fits() { return PHASE != HEAD && most_groups(PHASE) * chunks_of(PHASE) < STAGES; }
+template <int PHASE>
+__device__ constexpr int at_once() {
+  if (PHASE == HEAD) return chunks_of(HEAD) == 1 ? 2 : 1;
+  int most = 1;
+  for (int n = 2; n <= MOST_AT_ONCE / rows_of(PHASE) && (fits<PHASE>() || 2 * n <= STAGES); ++n)
+    if (groups_of(PHASE) % (ALL_WARPS * n) == 0) most = n;
+  return most;
 }
 
-__device__ void copy_piece(const Layer& layer, const Piece& made, int second, char* to, u64* full) {
+// The pieces of a phase, a lane each; returns how many there are now.
+template <int PHASE>
+__device__ int list_phase(Piece* pieces, int warp, int listed) {
+  constexpr int N = at_once<PHASE>(), CHUNKS = chunks_of(PHASE);
+  const int begin = begin_of(PHASE, warp), count = (begin_of(PHASE, warp + 1) - begin) * CHUNKS;
+  for (int i = lane_id(); i < count; i += 32)
+    pieces[listed + i] = piece_at<PHASE>(begin + i / (N * CHUNKS) * N + i % N, i / N % CHUNKS);
+  return listed + count;
+}
+
+// Returns how many there are.
+__device__ int list_pieces(Shared& shared, int warp) {
+  Piece* pieces = shared.pieces[warp % WARPS];
+  int listed = list_phase<QKV>(pieces, warp, 0);
+  listed = list_phase<O>(pieces, warp, listed);
+  listed = list_phase<FFN_IN>(pieces, warp, listed);
+  listed = list_phase<DOWN>(pieces, warp, listed);
+  sync_warp();
+  return listed;
+}
+
+// Everything is read before the barrier is told, so that it is read at once.
+__device__ void copy_piece(const Layer& layer, const Piece made, char* to, u64* full) {
   const bool blocks = ENCODING == 2;
+  const char* codes[2];
+  const char* scales[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    codes[r] = layer.codes[made.matrix[r]] + (i64)made.from[r] * 16;
+    if (blocks) scales[r] = layer.scales[made.matrix[r]] + (i64)made.from[r] * 2;
+  }
   const int both = made.bytes[0] + made.bytes[1];
   expect_bytes(full, both + (blocks ? both / 8 : 0));
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     if (!made.bytes[r]) continue;
-    copy_bulk(to + r * second, layer.codes[made.matrix[r]] + (i64)made.from[r] * 16, made.bytes[r], full);
-    if (blocks)
-      copy_bulk(to + CODES + r * (second / 8), layer.scales[made.matrix[r]] + (i64)made.from[r] * 2,
-                made.bytes[r] / 8, full);
+    copy_bulk(to + r * (CODES / 2), codes[r], made.bytes[r], full);
+    if (blocks) copy_bulk(to + CODES + r * (CODES / 16), scales[r], made.bytes[r] / 8, full);
   }
 }
 
@@ -166,8 +195,9 @@ __device__ void copy_head(const u16* head, int group, int chunk, char* to, u64* 
 
 // Fill stages, from `stage` on, with what comes next in this warp's list, a lane each; after all layers,
 // that is the head. Returns what comes then.
-__device__ NOT_INLINED u32 fill(Shared& shared, const u16* head, u32 next, int stage, int stages, int warp) {
-  const int local = warp % WARPS, pieces = shared.listed[local];
+__device__ NOT_INLINED u32 fill(Shared& shared, const u16* head, u32 next, int pieces, int stage, int stages,
+                                int warp) {
+  const int local = warp % WARPS;
   int layer = next >> 16, piece = (next & 0xffff) + lane_id();
   sync_warp();
   if (lane_id() < stages) {
@@ -177,17 +207,33 @@ __device__ NOT_INLINED u32 fill(Shared& shared, const u16* head, u32 next, int s
     if (stage >= STAGES) stage -= STAGES;
     char* to = shared.ring[local][stage];
     u64* full = &shared.full[local][stage];
-    const int beyond = (l - LAYERS) * pieces + p;
-    const int group = begin_of(HEAD, warp) + beyond / chunks_of(HEAD);
-    if (l < LAYERS) copy_piece(shared.layers[l], shared.pieces[local][p], CODES / 2, to, full);
-    else if (group < begin_of(HEAD, warp + 1)) copy_head(head, group, beyond % chunks_of(HEAD), to, full);
+    if (l < LAYERS) {
+      copy_piece(shared.layers[l], shared.pieces[local][p], to, full);
+    } else {
+      const int beyond = (l - LAYERS) * pieces + p;
+      const int group = begin_of(HEAD, warp) + beyond / chunks_of(HEAD);
+      if (group < begin_of(HEAD, warp + 1)) copy_head(head, group, beyond % chunks_of(HEAD), to, full);
+    }
   }
   piece += stages - lane_id();
   while (piece >= pieces) { piece -= pieces; ++layer; }
   return (u32)layer << 16 | piece;
 }
-__device__ void refill(const Step& step, Shared& shared, Ring& ring, int warp) {
+__device__ void refill(const Step& step, Shared& shared, Ring& ring, int warp, int stages) {
   const int first = ring.stage - ring.used;
-  ring.next = fill(shared, step.head, ring.next, first < 0 ? first + STAGES : first, ring.used, warp);
-  ring.used = 0;
+  ring.next = fill(shared, step.head, ring.next, ring.pieces, first < 0 ? first + STAGES : first, stages, warp);
+  ring.used -= stages;
+}
+
+// Where in a layer a warp may ask for weights, and how many stages it refills there at most: a packet that
+// travels while the memory is busy waits behind all that was asked for before.
+enum Point {
+  BEFORE_QKV, AFTER_QKV, AMID_ATTENTION, BEFORE_O, AFTER_O, BEFORE_FFN_IN, AFTER_FFN_IN, BEFORE_DOWN, AFTER_DOWN
+};
+__device__ constexpr int most_at(Point point) { return (int)((u64)REFILLS >> 4 * point & 15); }
+
+template <Point POINT>
+__device__ void refill_at(const Step& step, Shared& shared, Ring& ring, int warp) {
+  constexpr int MOST = most_at(POINT);
+  if (MOST && ring.used) refill(step, shared, ring, warp, ring.used < MOST ? ring.used : MOST);
 }

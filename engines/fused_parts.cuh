@@ -53,11 +53,9 @@ __device__ void join_parts(const Step& step, const u64* parts, int splits, Packe
 #pragma unroll 1
   for (int unit = block_id() + GRID * (thread_id() / 32); unit < UNITS; unit += GRID * WARPS) {
     const int column = unit * UNIT + lane % LANES * 4;
-    if (hinted(PARTS_SENT)) {
-      if (lane == 0) await_count(step, PARTS_SENT, target);
-      sync_warp();
-    }
+    if (hinted(PARTS_SENT)) await_count(step, PARTS_SENT, target);
     Average mine = some_slices(step, parts, column, lane / LANES, splits, tag);
+    sync_warp();
     float top = mine.top;
 #pragma unroll
     for (int lanes = 16; lanes >= LANES; lanes /= 2) {

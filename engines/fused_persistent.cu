@@ -25,6 +25,7 @@ __device__ Best better(const Best& a, const Best& b) {
   return b.logit > a.logit || (b.logit == a.logit && b.row < a.row) ? b : a;
 }
 __device__ Best best_of_warp(Best best) {
+  sync_warp();
   for (int lanes = 16; lanes; lanes /= 2) {
     const float row = shuffle_xor(bits_float((u32)best.row), lanes);
     best = better(best, {shuffle_xor(best.logit, lanes), (int)float_bits(row)});
@@ -84,7 +85,10 @@ KERNEL void fused_step(const Step step) {
   i64 laps[LAPS] = {}, last = cycles();
 #endif
   Shared& shared = *(Shared*)shared_memory();
-  const int local = thread_id() / 32, warp = block_id() * WARPS + local;
+  const int warp = block_id() * WARPS + thread_id() / 32;
+  const i64 token = step.tokens[0];
+  const int position = (int)step.positions[0], splits = splits_for(position + 1);
+  const u32 before = step.control[0] * LAYERS;
   u64 *qkv = step.words, *parts = qkv + QUERY + 2 * KEY;
   Packet *x1 = step.packets, *x2 = x1 + X_PACKETS, *inner = x2 + X_PACKETS;
   Packet* attended = inner + INNER_PACKETS;
@@ -95,50 +99,58 @@ KERNEL void fused_step(const Step step) {
     for (int i = 0; i < WARPS * STAGES; ++i) start_barrier(&shared.full[0][0] + i);
     start_barrier(&shared.past_full[0]);
     start_barrier(&shared.past_full[1]);
+    start_barrier(&shared.packets_full);
     fence_barriers();
   }
-  sync_block();
   Ring ring = {};
-  list_pieces(shared, local, warp);
-  ring.used = STAGES;
-  refill(step, shared, ring, warp);
+  ring.pieces = list_pieces(shared, warp);
+  sync_block();  // first what the first phase needs; the rest when its input has arrived
+  constexpr int FIRST = most_at(BEFORE_QKV) ? 2 : STAGES;
+  ring.stage = ring.used = FIRST;
+  refill(step, shared, ring, warp, FIRST);
+  ring.used = STAGES - FIRST;
+  ring.stage = 0;
 
-  const i64 token = step.tokens[0];
-  const int position = (int)step.positions[0], splits = splits_for(position + 1);
-  const Slice slice = slice_of(block_id(), position + 1);
-  const u32 before = step.control[0] * LAYERS;
+  const u16* embedded = step.embedding + token * HIDDEN;
   const int own = block_id() * X_RUN;
   for (int i = thread_id(); i < X_RUN; i += THREADS)
-    shared.residual[i] = half_float(step.embedding[token * HIDDEN + own + i]);
+    shared.residual[i] = half_float(embedded[own + i]);
   for (int i = thread_id(); i < HEAD_DIM; i += THREADS) {
     const int angle = i % (HEAD_DIM / 2);
     const float* table = i < HEAD_DIM / 2 ? step.cosines : step.sines;
     shared.turns[i / (HEAD_DIM / 2)][angle] = table[(i64)position * (HEAD_DIM / 2) + angle];
   }
-  int parity = 0;  // of the two tiles of the past
-  u16* second = (u16*)shared.second;
+  const Slice slice = slice_of(block_id(), position + 1);
+  NormGains gains_in = norm_gains(shared.layers[0].attention_norm);
+  int parity = 0, brought = 0;  // of the two tiles of the past, and of packets in their place
+  const u16* input = (const u16*)shared.input;
   LAP(0);
 
 #pragma unroll 1
   for (int l = 0; l < LAYERS; ++l) {
     const Layer& layer = shared.layers[l];
     const u32 tag = before + l + 1;
-    if (slice.head >= 0 && thread_id() == 0)
+    if (slice.head >= 0 && thread_id() == 0) {
+      fence_copies();  // packets may have been put in the place of the tiles
       for (int tile = 0; tile < 2; ++tile) copy_past(shared, layer, slice, tile, position);
+    }
     Gains gains;
     if (slice.head >= 0) gains = load_gains(layer);
     float scale = row_scale<QKV>(shared, l, warp);
-    take_normed<ENCODING>(step, shared.first, shared.squares[0], x2,
-                          l ? nullptr : step.embedding + token * HIDDEN, layer.attention_norm,
-                          tag - 1, X2_SENT, GRID * (u32)l);
+    take_normed<ENCODING>(step, shared, x2, l ? nullptr : embedded, gains_in, tag - 1, X2_SENT,
+                          GRID * (u32)l);
     LAP(1);
-    float norm = inverse_rms(shared.squares[0]);
-    multiply<QKV>(step, shared, ring, warp, shared.first, scale, [&](int group, float a, float b) {
-      put_two(qkv + 2 * group, a * norm, b * norm, tag);
+    refill_at<BEFORE_QKV>(step, shared, ring, warp);
+    multiply<QKV>(step, shared, ring, warp, input, scale, [&](int group, float a, float b) {
+      put_two(qkv + 2 * group, a, b, tag);
     });
-    refill(step, shared, ring, warp);
+    refill_at<AFTER_QKV>(step, shared, ring, warp);
+    sync_block();  // what comes next takes the place of the input
     LAP(2);
     if (slice.head >= 0) attend(step, shared, layer, gains, slice, position, qkv, parts, tag, parity);
+    else if (most_at(AMID_ATTENTION))  // by then the others attend, and nothing travels
+      await_word(step, qkv + 2 * begin_of(QKV, (warp + ALL_WARPS / 2) % ALL_WARPS), tag);
+    refill_at<AMID_ATTENTION>(step, shared, ring, warp);
     LAP(3);
     join_parts(step, parts, splits, attended, tag, KV_HEADS * splits * (l + 1));
     LAP(4);
@@ -152,45 +164,46 @@ KERNEL void fused_step(const Step step) {
       }
     };
     scale = row_scale<O>(shared, l, warp);
-    await_hint(step, ATTENDED_SENT, UNITS * (l + 1));
-    take<ENCODING, QUERY, UNIT>(step, second, attended, tag);
+    const NormGains gains_ffn = norm_gains(layer.ffn_norm);
+    take<ENCODING, QUERY, UNIT>(step, shared, attended, tag, ATTENDED_SENT, UNITS * (l + 1), brought);
     LAP(5);
-    multiply<O>(step, shared, ring, warp, second, scale, add_rows);
+    refill_at<BEFORE_O>(step, shared, ring, warp);
+    multiply<O>(step, shared, ring, warp, input, scale, add_rows);
     send_rows<X_RUN>(step, shared, x1, tag, X1_SENT);
-    refill(step, shared, ring, warp);
+    refill_at<AFTER_O>(step, shared, ring, warp);
     LAP(6);
 
     scale = row_scale<FFN_IN>(shared, l, warp);
-    take_normed<ENCODING>(step, shared.first, shared.squares[1], x1, nullptr, layer.ffn_norm, tag, X1_SENT,
+    take_normed<ENCODING>(step, shared, x1, nullptr, gains_ffn, tag, X1_SENT,
                           GRID * (u32)(l + 1));
     LAP(7);
-    norm = inverse_rms(shared.squares[1]);
-    multiply<FFN_IN>(step, shared, ring, warp, shared.first, scale, [&](int group, float a, float b) {
-      const float gate = a * norm, up = b * norm;
+    refill_at<BEFORE_FFN_IN>(step, shared, ring, warp);
+    multiply<FFN_IN>(step, shared, ring, warp, input, scale, [&](int group, float gate, float up) {
       shared.outbox[group - block_id() * INNER_RUN] = quotient(gate, 1 + exponential(-gate)) * up;
     });
     send_rows<INNER_RUN>(step, shared, inner, tag, INNER_SENT);
-    refill(step, shared, ring, warp);
+    refill_at<AFTER_FFN_IN>(step, shared, ring, warp);
     LAP(8);
 
     scale = row_scale<DOWN>(shared, l, warp);
-    await_hint(step, INNER_SENT, GRID * (l + 1));
-    take<ENCODING, FFN, INNER_RUN>(step, second, inner, tag);
+    gains_in = norm_gains(l + 1 < LAYERS ? shared.layers[l + 1].attention_norm : step.norm);
+    take<ENCODING, FFN, INNER_RUN>(step, shared, inner, tag, INNER_SENT, GRID * (l + 1), brought);
     LAP(9);
-    multiply<DOWN>(step, shared, ring, warp, second, scale, add_rows);
+    refill_at<BEFORE_DOWN>(step, shared, ring, warp);
+    multiply<DOWN>(step, shared, ring, warp, input, scale, add_rows);
     send_rows<X_RUN>(step, shared, x2, tag, X2_SENT);
-    refill(step, shared, ring, warp);
+    refill_at<AFTER_DOWN>(step, shared, ring, warp);
     LAP(10);
   }
 
-  take_normed<0>(step, shared.first, shared.squares[0], x2, nullptr, step.norm, before + LAYERS, X2_SENT,
+  take_normed<0>(step, shared, x2, nullptr, gains_in, before + LAYERS, X2_SENT,
                  GRID * LAYERS);
   LAP(11);
-  const float norm = inverse_rms(shared.squares[0]);
+  if (ring.used) refill(step, shared, ring, warp, ring.used);
   Best best = {NEGATIVE_INFINITY, VOCAB};
-  multiply<HEAD>(step, shared, ring, warp, shared.first, 1, [&](int group, float a, float b) {
-    best = better(best, {a * norm, 2 * group});
-    best = better(best, {b * norm, 2 * group + 1});
+  multiply<HEAD>(step, shared, ring, warp, input, 1, [&](int group, float a, float b) {
+    best = better(best, {a, 2 * group});
+    best = better(best, {b, 2 * group + 1});
   });
   LAP(12);
   pick(step, shared, best);

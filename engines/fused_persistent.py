@@ -35,21 +35,26 @@ LAPS = (
 """What the kernel measures of itself in cycles when its constant TIMED is 1."""
 SPIN_LIMIT = 1 << 22
 """Looks at a word, of some 0.7 µs each, before a block that waits gives up."""
-PARTS_HINT, ALL_HINTS = 1 << 4, (1 << 5) - 1
-"""Where a counter is looked at before packets; which, was measured for rows of 1,024 and 4,096."""
+HINTS_BUT_X, ALL_HINTS = 0b11100, 0b11111
+"""Where a counter is looked at before packets (bits: `Hint` in `fused_exchange.cuh`)."""
 PER_PACKET, UNIT = 6, 16
 """Halves of a packet; columns of the attention that one warp puts together."""
 
 
 def definitions(weights: FusedWeights, capacity: int, blocks: int) -> dict[str, object]:
-    """What `fused_persistent.cu` is compiled for."""
+    """What `fused_persistent.cu` is compiled for.
+
+    TILE, SPLIT_TOKENS, HINTED and REFILLS (stages asked for at each `Point` of `fused_layout.cuh`, four bits
+    each) were measured on an H200, for rows of 1,024 and 4,096 numbers.
+    """
     sizes, encoding = weights.sizes, weights.layers[0].q.encoding
-    tile = 32
+    large = sizes.hidden > 2048
+    tile = 16 if large and encoding else 32
     rows = 2 if sizes.hidden >= 3 * blocks * WARPS else 1
     scratch = sizes.heads // sizes.kv_heads * (sizes.head_dim + 2) * (WARPS + 1) + sizes.head_dim
-    wide = max(sizes.query // 2, sizes.ffn // 2, scratch)
-    fixed = 4 * (sizes.hidden + wide) + 8 * tile * sizes.head_dim + 160 * sizes.layers
-    fixed += WARPS * 16 * _pieces(weights, blocks, rows) + 4096
+    wide = max(sizes.hidden // 2, sizes.query // 2, sizes.ffn // 2, scratch)
+    fixed = 4 * wide + 8 * tile * sizes.head_dim + 160 * sizes.layers
+    fixed += WARPS * 16 * _pieces(weights, blocks, rows) + 2048
     fixed += LEVELS_BYTES if encoding == 2 else 0
     stages = (SHARED_BYTES - fixed) // (WARPS * STAGE_BYTES[encoding])
     return {
@@ -73,7 +78,8 @@ def definitions(weights: FusedWeights, capacity: int, blocks: int) -> dict[str, 
         "SCORE_SCALE": f"{sizes.head_dim**-0.5!r}f",
         "SPIN_LIMIT": SPIN_LIMIT,
         "TIMED": 0,
-        "HINTED": ALL_HINTS if sizes.hidden > 2048 else PARTS_HINT,
+        "HINTED": ALL_HINTS if large else HINTS_BUT_X,
+        "REFILLS": "0x111111111" if large else "0x11111211",
     }
 
 

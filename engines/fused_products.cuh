@@ -8,103 +8,106 @@ __device__ void fill_levels(const Step& step, Shared& shared) {
   for (int code = thread_id() / 32; code < 256; code += WARPS)
     shared.levels[code][lane_id()] = pack_halves(step.levels[code & 15], step.levels[code >> 4]);
 }
-
-// A segment's columns of the input, in the order of its codes.
-template <int E, int COLUMNS>
-__device__ void load_columns(const float* x, int segment, float* to) {
-  constexpr int PLANES = per_segment(E) / 4;
-#pragma unroll
-  for (int plane = 0; plane < PLANES; ++plane) {
-    const float4 v = *(const float4*)(x + plane * (COLUMNS / PLANES) + segment * 4);
-    to[4 * plane] = v.x;
-    to[4 * plane + 1] = v.y;
-    to[4 * plane + 2] = v.z;
-    to[4 * plane + 3] = v.w;
-  }
-}
-template <int E, int COLUMNS>
-__device__ void load_columns(const u16* x, int segment, float* to) {
-  constexpr int PLANES = per_segment(E) / 8;
-#pragma unroll
-  for (int plane = 0; plane < PLANES; ++plane) {
-    const uint4 v = *(const uint4*)(x + plane * (COLUMNS / PLANES) + segment * 8);
-    const u32 word[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float2 pair = two_halves(word[i]);
-      to[8 * plane + 2 * i] = pair.x;
-      to[8 * plane + 2 * i + 1] = pair.y;
-    }
-  }
-}
-
+// A lane's codes of a row as pairs of halves.
 template <int E>
-__device__ void multiply_segment(const uint4& codes, const float* x, const u32 (*levels)[32], float* sums) {
-  const u32 word[4] = {codes.x, codes.y, codes.z, codes.w};
+__device__ void decode(const char* row, int segment, WholeAddress levels, u32* to) {
+  if (E < 2) {
+    const uint4 codes = *(const uint4*)(row + segment * 16);
+    const u32 word[4] = {codes.x, codes.y, codes.z, codes.w};
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if (E == 0) {
-      const float2 w = two_halves(word[i]);
-      sums[0] += w.x * x[2 * i];
-      sums[1] += w.y * x[2 * i + 1];
-    } else if (E == 1) {
-      const float4 w = four_bytes(word[i]);
-      sums[0] += w.x * x[4 * i];
-      sums[1] += w.y * x[4 * i + 1];
-      sums[0] += w.z * x[4 * i + 2];
-      sums[1] += w.w * x[4 * i + 3];
-    } else {
+    for (int i = 0; i < 4; ++i)
+      if (E == 0) to[i] = word[i];
+      else bytes_to_halves(word[i], to[2 * i], to[2 * i + 1]);
+    return;
+  }
+  const int start = segment / 4 * 64 + block_turn(segment) * 32 + segment % 4 * 8;
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const float2 w = two_halves(levels[word[i] >> 8 * j & 255][lane_id()]);
-        sums[0] += w.x * x[4 * i + j];
-        sums[1] += w.y * x[16 + 4 * i + j];
-      }
+  for (int block = 0; block < 2; ++block) {
+    const uint2 codes = *(const uint2*)(row + (start ^ block * 32));
+    const u32 word[2] = {codes.x, codes.y};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      u32* four = to + 8 * block + 4 * i;
+      four[0] = row_of_byte<0>(word[i], levels);
+      four[1] = row_of_byte<1>(word[i], levels);
+      four[2] = row_of_byte<2>(word[i], levels);
+      four[3] = row_of_byte<3>(word[i], levels);
     }
   }
 }
 
-constexpr int MOST_AT_ONCE = ENCODING == 2 ? 4 : 8;  // rows
+// Sums of two rows, from a matrix instruction that is meant for 16 rows and 8 columns: to it, what
+// lanes 4 g to 4 g + 3 have of the two rows are rows g and g + 8, and what they have of the input is
+// column g. What it finds where g meets g are the products; the rest is nobody's.
+struct Products { float found[4]; };
 
-// How many groups of rows a warp multiplies at a time: they share what is loaded of the input.
-template <int PHASE>
-__device__ constexpr int at_once() {
-  int most = PHASE == HEAD && chunks_of(HEAD) == 1 ? 2 : 1;
-  if (PHASE == HEAD) return most;
-  for (int n = 2; n <= MOST_AT_ONCE / rows_of(PHASE) && n < STAGES; ++n)
-    if (chunks_of(PHASE) == 1 && groups_of(PHASE) % (ALL_WARPS * n) == 0) most = n;
-  return most;
+__device__ void own_products(const Products& all, float* values) {
+  const int lane = lane_id(), g = lane / 4;
+  const bool mine = lane % 4 == g / 2;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) values[i] = mine ? (g % 2 ? all.found[2 * i + 1] : all.found[2 * i]) : 0;
 }
 
-// One segment of all rows of N stages, added to the rows' sums.
-template <int PHASE, int N, class X>
-__device__ void add_segment(const Shared& shared, const char* const* stages, const X* x, int first, int s,
-                            float (*sums)[2]) {
-  constexpr int R = rows_of(PHASE), E = encoding_of(PHASE);
-  float columns[per_segment(E)];
-  load_columns<E, columns_of(PHASE)>(x, first + s, columns);
+// One segment per lane of all rows of N stages.
+template <int PHASE, int N>
+__device__ void add_segment(const Shared& shared, const char* const* stages, const u16* x, int first, int s,
+                            bool there, Products* sums) {
+  constexpr int R = rows_of(PHASE), E = encoding_of(PHASE), WORDS = per_segment(E) / 2;
+  constexpr int PLANE = columns_of(PHASE) / per_segment(E) * 8, SETS = N * R > 2 ? 1 : 2;
+  constexpr int BLOCKS = E == 2 ? 2 : 1;
+  const WholeAddress levels = whole_address(&shared.levels[0][lane_id()]);
+  u32 columns[WORDS];
 #pragma unroll
-  for (int i = 0; i < N; ++i)
+  for (int plane = 0; plane < WORDS / 4; ++plane) {
+    const uint4 v = there ? *(const uint4*)(x + plane * PLANE + (first + s) * 8) : uint4{0, 0, 0, 0};
+    columns[4 * plane] = v.x;
+    columns[4 * plane + 1] = v.y;
+    columns[4 * plane + 2] = v.z;
+    columns[4 * plane + 3] = v.w;
+  }
 #pragma unroll
-    for (int r = 0; r < R; ++r) {
-      const uint4 codes = *(const uint4*)(stages[i] + r * piece(PHASE) + s * 16);
-      if (E < 2) {
-        multiply_segment<E>(codes, columns, shared.levels, sums[i * R + r]);
-        continue;
-      }
-      const float scale = ((const float*)(stages[i] + CODES + r * (piece(PHASE) / 8)))[s / 2];
-      float both[2] = {};
-      multiply_segment<E>(codes, columns, shared.levels, both);
-      sums[i * R + r][0] += both[0] * scale;
-      sums[i * R + r][1] += both[1] * scale;
+  for (int row = 0; row < N * R; row += 2) {
+    u32 codes[2][WORDS] = {};
+    float scales[2][BLOCKS] = {};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (row + i >= N * R || !there) continue;
+      const char* stage = stages[(row + i) / R];
+      const int r = (row + i) % R;
+      decode<E>(stage + r * piece(PHASE), s, levels, codes[i]);
+      const float* from = (const float*)(stage + CODES + r * (piece(PHASE) / 8)) + s / 4 * 2;
+#pragma unroll
+      for (int block = 0; block < BLOCKS; ++block)
+        if (E == 2) scales[i][block] = from[block ^ block_turn(s)];
     }
+    if (E == 2) {
+#pragma unroll
+      for (int block = 0; block < BLOCKS; ++block) {
+        float found[4];
+        multiply_add<true>(found, codes[0][8 * block], codes[1][8 * block], codes[0][8 * block + 1],
+                           codes[1][8 * block + 1], columns[8 * block], columns[8 * block + 1]);
+#pragma unroll
+        for (int w = 8 * block + 2; w < 8 * block + 8; w += 2)
+          multiply_add(found, codes[0][w], codes[1][w], codes[0][w + 1], codes[1][w + 1], columns[w],
+                       columns[w + 1]);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[row / 2 * SETS].found[i] += found[i] * scales[i / 2][block];
+      }
+      continue;
+    }
+#pragma unroll
+    for (int w = 0; w < WORDS; w += 2)
+      multiply_add(sums[row / 2 * SETS + w / 2 % SETS].found, codes[0][w], codes[1][w], codes[0][w + 1],
+                   codes[1][w + 1], columns[w], columns[w + 1]);
+  }
 }
 
 // The next N stages of the ring, all of the same columns, added to the sums of their rows.
-template <int PHASE, int N, class X>
-__device__ void add_stages(Shared& shared, Ring& ring, const X* x, int chunk, float (*sums)[2]) {
+template <int PHASE, int N>
+__device__ void add_stages(Shared& shared, Ring& ring, const u16* x, int chunk, Products* sums) {
   constexpr int MOST = piece(PHASE) / 16, SEGMENTS = row_bytes(PHASE) / 16;
-  constexpr int UNROLL = encoding_of(PHASE) == 2 || N * rows_of(PHASE) > 2 ? 1 : 4 / rows_of(PHASE);
+  constexpr bool EVEN = MOST % 32 == 0 && SEGMENTS % 32 == 0;
+  constexpr int UNROLL = encoding_of(PHASE) == 2 ? 1 : 2;
   const int local = thread_id() / 32, first = chunk * MOST;
   const char* stages[N];
 #pragma unroll
@@ -113,32 +116,42 @@ __device__ void add_stages(Shared& shared, Ring& ring, const X* x, int chunk, fl
     wait_full(&shared.full[local][ring.stage], ring.parity);
     if (++ring.stage == STAGES) { ring.stage = 0; ring.parity ^= 1; }
   }
+  sync_warp();  // the matrix instruction wants all lanes together
   ring.used += N;
   const int left = SEGMENTS - first, count = left < MOST ? left : MOST;
 #pragma unroll UNROLL
-  for (int s = lane_id(); s < count; s += 32) add_segment<PHASE, N>(shared, stages, x, first, s, sums);
+  for (int s = lane_id(); s - lane_id() < count; s += 32)
+    add_segment<PHASE, N>(shared, stages, x, first, s, EVEN || s < count, sums);
 }
 
 // All rows of this warp in a phase. For each group, `store(group, first, second)` is called by one
 // lane with the sums of its rows. The stages used last are left to be refilled by the caller.
-template <int PHASE, class X, class Store>
-__device__ void multiply(const Step& step, Shared& shared, Ring& ring, int warp, const X* x,
-                         float scale, const Store& store) {
+template <int PHASE, class Store>
+__device__ void multiply(const Step& step, Shared& shared, Ring& ring, int warp, const u16* x, float scale,
+                         const Store& store) {
   constexpr int R = rows_of(PHASE), N = at_once<PHASE>(), VALUES = power_of_two(N * R);
-  constexpr bool FITS = PHASE != HEAD && most_groups(PHASE) * chunks_of(PHASE) < STAGES;
+  constexpr int SETS = N * R > 2 ? 1 : 2, PAIRS = (N * R + 1) / 2;
+  constexpr bool FITS = fits<PHASE>();
   const int begin = begin_of(PHASE, warp), end = begin_of(PHASE, warp + 1), lane = lane_id();
-  const int value = lane_of(lane) % VALUES;
+  const int value = lane_of(lane) & VALUES - 1;
+  if (FITS && ring.used > STAGES - most_groups(PHASE) * chunks_of(PHASE)) refill(step, shared, ring, warp, ring.used);
 #pragma unroll 1
   for (int group = begin; group < end; group += N) {
-    float sums[VALUES][2] = {}, values[VALUES];
+    Products sums[PAIRS * SETS] = {};
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks_of(PHASE); ++chunk) {
-      if (!FITS && ring.used) refill(step, shared, ring, warp);
+      if (!FITS && ring.used) refill(step, shared, ring, warp, ring.used);
       if (PHASE == HEAD && group + 1 == end) add_stages<PHASE, 1>(shared, ring, x, chunk, sums);
       else add_stages<PHASE, N>(shared, ring, x, chunk, sums);
     }
+    float values[2 * PAIRS > VALUES ? 2 * PAIRS : VALUES] = {};
 #pragma unroll
-    for (int i = 0; i < VALUES; ++i) values[i] = sums[i][0] + sums[i][1];
+    for (int pair = 0; pair < PAIRS; ++pair) {
+      if (SETS == 2)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sums[2 * pair].found[i] += sums[2 * pair + 1].found[i];
+      own_products(sums[pair * SETS], values + 2 * pair);
+    }
     float total = lane_sums<VALUES>(values);
     if (encoding_of(PHASE) == 1) total *= shuffle(scale, (group - begin) * R + value & 31);
     const float second = R > 1 ? shuffle_xor(total, 16) : 0;

@@ -15,8 +15,10 @@ typedef unsigned long long u64;
 typedef long long i64;
 typedef unsigned int u32;
 typedef unsigned short u16;
+typedef const char* WholeAddress;
 struct float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
+struct alignas(8) uint2 { u32 x, y; };
 struct alignas(16) uint4 { u32 x, y, z, w; };
 
 #define EMULATED
@@ -29,6 +31,7 @@ struct Thread { ucontext_t context; int id, block; bool done; };
 struct Block {
   Meeting all, warp[32];
   float lanes[32][32];
+  u32 operands[32][32][6];
   char* memory;
 };
 static std::vector<Thread> threads;
@@ -75,12 +78,37 @@ inline float logarithm(float v) { return std::log(v); }
 inline float half_float(u16 v) { _Float16 h; memcpy(&h, &v, 2); return (float)h; }
 inline u16 float_half(float v) { _Float16 h = (_Float16)v; u16 b; memcpy(&b, &h, 2); return b; }
 inline float2 two_halves(u32 v) { return {half_float(v & 0xffff), half_float(v >> 16)}; }
+inline u32 low_halves(u32 a, u32 b) { return b << 16 | (a & 0xffff); }
+inline u32 high_halves(u32 a, u32 b) { return (b & 0xffff0000) | a >> 16; }
 template <int N>
 inline void load_halves(const u16* from, float* to) {
   for (int i = 0; i < N; ++i) to[i] = half_float(from[i]);
 }
-inline float4 four_bytes(u32 v) {
-  return {(float)(int8_t)v, (float)(int8_t)(v >> 8), (float)(int8_t)(v >> 16), (float)(int8_t)(v >> 24)};
+inline u32 halves(float a, float b) { return (u32)float_half(b) << 16 | float_half(a); }
+inline void bytes_to_halves(u32 v, u32& first, u32& second) {
+  first = halves((int8_t)v, (int8_t)(v >> 8));
+  second = halves((int8_t)(v >> 16), (int8_t)(v >> 24));
+}
+template <int I>
+inline u32 row_of_byte(u32 word, WholeAddress at) {
+  return *(const u32*)(at + (word >> 8 * I & 255) * 128);
+}
+template <bool FIRST = false>
+inline void multiply_add(float* sums, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+  for (int i = 0; FIRST && i < 4; ++i) sums[i] = 0;
+  u32 (*given)[6] = my_block().operands[self->id / 32];
+  const u32 mine[6] = {a0, a1, a2, a3, b0, b1};
+  memcpy(given[lane_id()], mine, sizeof mine);
+  sync_warp();
+  for (int i = 0; i < 4; ++i)
+    for (int t = 0; t < 4; ++t)
+      for (int k = 0; k < 2; ++k) {
+        const u32* row = given[lane_id() / 4 * 4 + t];
+        const u32* column = given[(lane_id() % 4 * 2 + i % 2) * 4 + t];
+        const float2 x = two_halves(row[2 * k + i / 2]), y = two_halves(column[4 + k]);
+        sums[i] += x.x * y.x + x.y * y.y;
+      }
+  sync_warp();
 }
 inline void aligned(const void* at, int to, const char* what) {
   if ((uintptr_t)at % to) { fprintf(stderr, "%s is not aligned to %d bytes\n", what, to); exit(3); }
@@ -107,6 +135,7 @@ inline void fence_device() {}
 // A barrier counts bytes that are still to come (low half) and rounds that are over (high half).
 inline void start_barrier(u64* barrier) { *barrier = 0; }
 inline void fence_barriers() {}
+inline void fence_copies() {}
 inline void expect_bytes(u64* barrier, u32 bytes) {
   if (*barrier & 0xffffffff) { fprintf(stderr, "a barrier is used before its round is over\n"); exit(3); }
   *barrier += bytes;
@@ -123,6 +152,7 @@ inline void copy_bulk(void* to, const void* from, u32 bytes, u64* barrier) {
   *barrier -= bytes;
   if (!(*barrier & 0xffffffff)) *barrier += 1ull << 32;
 }
+inline WholeAddress whole_address(const void* at) { return (const char*)at; }
 inline void wait_full(u64* barrier, int parity) {
   while ((int)(*barrier >> 32 & 1) == parity) give_way();
 }

@@ -136,7 +136,8 @@ def test_it_compiles_for_hopper(tmp_path):
         "GRID": 128, "LAYERS": 28, "HIDDEN": 1024, "HEADS": 16, "KV_HEADS": 8, "HEAD_DIM": 128,
         "FFN": 3072, "VOCAB": 151936, "CAPACITY": 256, "NORMED": 1, "ENCODING": 0, "STAGES": 5,
         "TILE": 32, "SPLIT_TOKENS": 32, "MOST_SPLITS": 16, "ROWS_HIDDEN": 1, "EPSILON": "1e-6f",
-        "SCORE_SCALE": "0.1f", "SPIN_LIMIT": 1000, "TIMED": 0, "HINTED": 0,
+        "SCORE_SCALE": "0.1f", "SPIN_LIMIT": 1000, "TIMED": 0, "HINTED": 28,
+        "REFILLS": "0x11111211",
     }  # fmt: skip
     defined = [f"-D{name}={value}" for name, value in constants.items()]
     source = str(ROOT / "engines/fused_persistent.cu")
@@ -145,3 +146,27 @@ def test_it_compiles_for_hopper(tmp_path):
         [*command, *defined, "-Xptxas", "-v"], capture_output=True, text=True, check=True
     ).stderr
     assert "0 bytes spill stores" in report
+
+
+@pytest.mark.parametrize("refills", ["0xf0f0f00f0", "0xf0f0f00f", "0x20101301", "0x1f000000"])
+def test_its_tokens_do_not_depend_on_when_weights_are_asked_for(emulated, refills):
+    from tests.meta.fused_models import fused_model, prompt, worst_gap
+
+    loaded = fused_model("qwen3", dtype="float16")
+    tokens = decoded(emulated, loaded, prompt(118), steps=2, STAGES=5, REFILLS=refills)
+    assert worst_gap(loaded, prompt(118), tokens) <= 2 * 2**-9
+
+
+@pytest.mark.parametrize("method", [None, "int8", "nf4"])
+@pytest.mark.parametrize("stages", [2, 4])
+def test_inputs_of_several_bulk_copies(emulated, method, stages):
+    """Tiles of 16 tokens hold 256 packets here: less than 512 hidden units take."""
+    from engines.fused_formats import with_weight_only
+    from tests.meta.fused_models import fused_model, prompt, worst_gap
+
+    sizes = {"hidden_size": 512, "intermediate_size": 2048, "num_attention_heads": 8}
+    loaded = fused_model("qwen3", dtype="float16", num_hidden_layers=1, **sizes)
+    if method:
+        loaded = with_weight_only(loaded, method)
+    tokens = decoded(emulated, loaded, prompt(118), steps=2, STAGES=stages, HINTED=31, TILE=16)
+    assert worst_gap(loaded, prompt(118), tokens) <= 2 * 2**-9
