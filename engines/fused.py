@@ -97,7 +97,7 @@ class Fused(StaticKV):
 
     def _build_step(self) -> Callable[[], None]:
         if self.kernels == "persistent":
-            self._persistent = PersistentStep(self.state, _multiprocessors())
+            self._persistent = PersistentStep(self.state, multiprocessors())
             return captured(self._persistent)
         from engines.fused_step import FusedStep
 
@@ -152,11 +152,12 @@ def _not_persistent(device: str, weights: FusedWeights, batch_size: int) -> str 
     capability = torch.cuda.get_device_capability()
     if capability < CAPABILITY_NEEDED:
         return f"sm_{capability[0]}{capability[1]}"
-    blocks = blocks_for(weights, _multiprocessors())
-    if 2 * blocks < _multiprocessors():
+    blocks = blocks_for(weights, multiprocessors())
+    if 2 * blocks < multiprocessors():
         return f"rows that only {blocks} blocks can share evenly"
     return refusal(weights, batch_size, blocks)
 
 
-def _multiprocessors() -> int:
+def multiprocessors() -> int:
+    """Of the current GPU."""
     return torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count

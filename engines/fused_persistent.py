@@ -44,8 +44,8 @@ PER_PACKET, UNIT = 6, 16
 def definitions(weights: FusedWeights, capacity: int, blocks: int) -> dict[str, object]:
     """What `fused_persistent.cu` is compiled for.
 
-    TILE, SPLIT_TOKENS, HINTED and REFILLS (stages asked for at each `Point` of `fused_layout.cuh`, four bits
-    each) were measured on an H200, for rows of 1,024 and 4,096 numbers.
+    TILE, SPLIT_TOKENS, HINTED and REFILLS (at each `Point` of `fused_layout.cuh`, four bits: how many
+    stages are asked for) were measured on an H200, for rows of 1,024 and 4,096 numbers.
     """
     sizes, encoding = weights.sizes, weights.layers[0].q.encoding
     large = sizes.hidden > 2048
@@ -150,6 +150,16 @@ class PersistentStep:
     def gave_up(self) -> bool:
         """Whether a block ever waited in vain: results since then are wrong."""
         return bool(self.control[2].item())
+
+    def last_hidden(self) -> torch.Tensor:
+        """The residual stream [hidden] after the last layer, in fp16 as the blocks exchanged it.
+
+        The final norm and the head make the logits of it, of which a step keeps only the best.
+        """
+        run = self.weights.sizes.hidden // self.blocks
+        packets = self.blocks * -(-run // PER_PACKET)
+        sent = self.packets[packets : 2 * packets, : PER_PACKET // 2].contiguous()
+        return sent.view(torch.float16).view(self.blocks, -1)[:, :run].reshape(-1)
 
     def _argument(self) -> Any:
         """The struct `Step`: addresses of tensors that live as long as this object."""

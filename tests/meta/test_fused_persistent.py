@@ -41,6 +41,11 @@ def emulated(tmp_path_factory):
 
 def decoded(emulated, loaded, prompt_ids, *, steps, fault=None, **constants):
     """Tokens after a prompt: one of the prefill and one of each step."""
+    return stepped(emulated, loaded, prompt_ids, steps=steps, fault=fault, **constants)[0]
+
+
+def stepped(emulated, loaded, prompt_ids, *, steps, fault=None, **constants):
+    """The tokens, and the step that decoded all but the first of them."""
     import torch
 
     from engines.decode_state import DecodeState
@@ -58,7 +63,7 @@ def decoded(emulated, loaded, prompt_ids, *, steps, fault=None, **constants):
         assert library.run_step(step.argument) == 0, "somebody waited in vain"
     start = len(prompt_ids)
     assert int(state.cache.positions[0]) == start + steps
-    return state.history[0, start : start + steps + 1].tolist()
+    return state.history[0, start : start + steps + 1].tolist(), step
 
 
 STAGES = {"qwen3": 5, "llama": 3}
@@ -92,6 +97,23 @@ def test_its_tokens_are_the_plain_models(emulated, family, method, sizes):
     stages = 2 if sizes else STAGES[family]
     tokens = decoded(emulated, loaded, prompt(118), steps=2, STAGES=stages)
     assert worst_gap(loaded, prompt(118), tokens) <= 2 * 2**-9
+
+
+def test_the_residual_stream_is_the_plain_models(emulated):
+    """Nearer than any token says: within twice the format's error of what the norm is given."""
+    import torch
+
+    from tests.meta.fused_models import fused_model, prompt
+
+    loaded = fused_model("qwen3", dtype="float16")
+    tokens, step = stepped(emulated, loaded, prompt(20), steps=2)
+    exact = fused_model("qwen3", dtype="float32").model
+    given = []
+    exact.model.norm.register_forward_hook(lambda _module, inputs, _out: given.append(inputs[0]))
+    with torch.no_grad():
+        exact(torch.tensor([[*prompt(20), *tokens[:2]]]))
+    expected = given[0][0, -1]
+    assert (step.last_hidden().float() - expected).abs().max() <= 2**-9 * expected.abs().max()
 
 
 def test_a_sine_for_a_cosine_is_seen(emulated):
