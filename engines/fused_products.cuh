@@ -48,13 +48,12 @@ __device__ void own_products(const Products& all, float* values) {
   for (int i = 0; i < 2; ++i) values[i] = mine ? (g % 2 ? all.found[2 * i + 1] : all.found[2 * i]) : 0;
 }
 
-// One segment per lane of all rows of N stages.
-template <int PHASE, int N>
+// One segment per lane of all rows of N stages. Each two rows have SETS of sums, used in turn.
+template <int PHASE, int N, int SETS>
 __device__ void add_segment(const Shared& shared, const char* const* stages, const u16* x, int first, int s,
                             bool there, Products* sums) {
   constexpr int R = rows_of(PHASE), E = encoding_of(PHASE), WORDS = per_segment(E) / 2;
-  constexpr int PLANE = columns_of(PHASE) / per_segment(E) * 8, SETS = N * R > 2 ? 1 : 2;
-  constexpr int BLOCKS = E == 2 ? 2 : 1;
+  constexpr int PLANE = columns_of(PHASE) / per_segment(E) * 8, BLOCKS = E == 2 ? 2 : 1;
   const WholeAddress levels = whole_address(&shared.levels[0][lane_id()]);
   u32 columns[WORDS];
 #pragma unroll
@@ -103,7 +102,7 @@ __device__ void add_segment(const Shared& shared, const char* const* stages, con
 }
 
 // The next N stages of the ring, all of the same columns, added to the sums of their rows.
-template <int PHASE, int N>
+template <int PHASE, int N, int SETS>
 __device__ void add_stages(Shared& shared, Ring& ring, const u16* x, int chunk, Products* sums) {
   constexpr int MOST = piece(PHASE) / 16, SEGMENTS = row_bytes(PHASE) / 16;
   constexpr bool EVEN = MOST % 32 == 0 && SEGMENTS % 32 == 0;
@@ -121,7 +120,7 @@ __device__ void add_stages(Shared& shared, Ring& ring, const u16* x, int chunk, 
   const int left = SEGMENTS - first, count = left < MOST ? left : MOST;
 #pragma unroll UNROLL
   for (int s = lane_id(); s - lane_id() < count; s += 32)
-    add_segment<PHASE, N>(shared, stages, x, first, s, EVEN || s < count, sums);
+    add_segment<PHASE, N, SETS>(shared, stages, x, first, s, EVEN || s < count, sums);
 }
 
 // All rows of this warp in a phase. For each group, `store(group, first, second)` is called by one
@@ -141,8 +140,8 @@ __device__ void multiply(const Step& step, Shared& shared, Ring& ring, int warp,
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks_of(PHASE); ++chunk) {
       if (!FITS && ring.used) refill(step, shared, ring, warp, ring.used);
-      if (PHASE == HEAD && group + 1 == end) add_stages<PHASE, 1>(shared, ring, x, chunk, sums);
-      else add_stages<PHASE, N>(shared, ring, x, chunk, sums);
+      if (PHASE == HEAD && group + 1 == end) add_stages<PHASE, 1, SETS>(shared, ring, x, chunk, sums);
+      else add_stages<PHASE, N, SETS>(shared, ring, x, chunk, sums);
     }
     float values[2 * PAIRS > VALUES ? 2 * PAIRS : VALUES] = {};
 #pragma unroll
