@@ -85,13 +85,11 @@ __device__ __forceinline__ u32 row_of_byte(u32 word, WholeAddress at) {
 // sums += a times b: a has 16 rows of 16 halves, b 8 columns of 16. Lane 4 g + t gives columns 2 t and
 // 2 t + 8 of row g (a0, a2) and row g + 8 (a1, a3), rows as many of column g (b0, b1), and gets
 // columns 2 t and 2 t + 1 of both rows.
-template <bool FIRST = false>  // whether the sums begin here
 __device__ __forceinline__ void multiply_add(float* sums, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-  const float c0 = FIRST ? 0 : sums[0], c1 = FIRST ? 0 : sums[1], c2 = FIRST ? 0 : sums[2], c3 = FIRST ? 0 : sums[3];
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
-               : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
-               : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "f"(c0), "f"(c1), "f"(c2), "f"(c3));
+               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+               : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
 // Each 64-bit word is read and written whole; that is all the order that passing words needs.

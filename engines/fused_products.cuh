@@ -82,11 +82,9 @@ __device__ void add_segment(const Shared& shared, const char* const* stages, con
     if (E == 2) {
 #pragma unroll
       for (int block = 0; block < BLOCKS; ++block) {
-        float found[4];
-        multiply_add<true>(found, codes[0][8 * block], codes[1][8 * block], codes[0][8 * block + 1],
-                           codes[1][8 * block + 1], columns[8 * block], columns[8 * block + 1]);
+        float found[4] = {};
 #pragma unroll
-        for (int w = 8 * block + 2; w < 8 * block + 8; w += 2)
+        for (int w = 8 * block; w < 8 * block + 8; w += 2)
           multiply_add(found, codes[0][w], codes[1][w], codes[0][w + 1], codes[1][w + 1], columns[w],
                        columns[w + 1]);
 #pragma unroll

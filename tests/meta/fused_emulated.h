@@ -93,9 +93,7 @@ template <int I>
 inline u32 row_of_byte(u32 word, WholeAddress at) {
   return *(const u32*)(at + (word >> 8 * I & 255) * 128);
 }
-template <bool FIRST = false>
 inline void multiply_add(float* sums, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-  for (int i = 0; FIRST && i < 4; ++i) sums[i] = 0;
   u32 (*given)[6] = my_block().operands[self->id / 32];
   const u32 mine[6] = {a0, a1, a2, a3, b0, b1};
   memcpy(given[lane_id()], mine, sizeof mine);

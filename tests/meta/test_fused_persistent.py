@@ -186,11 +186,11 @@ def test_its_tokens_do_not_depend_on_when_weights_are_asked_for(emulated, refill
 @pytest.mark.parametrize("method", [None, "int8", "nf4"])
 @pytest.mark.parametrize("stages", [2, 4])
 def test_inputs_of_several_bulk_copies(emulated, method, stages):
-    """Tiles of 16 tokens hold 256 packets here: less than 512 hidden units take."""
+    """Tiles of 16 tokens hold 512 packets here, and 4,096 hidden units take 684."""
     from engines.fused_formats import with_weight_only
     from tests.meta.fused_models import fused_model, prompt, worst_gap
 
-    sizes = {"hidden_size": 512, "intermediate_size": 2048, "num_attention_heads": 8}
+    sizes = {"hidden_size": 512, "intermediate_size": 4096, "num_attention_heads": 8}
     loaded = fused_model("qwen3", dtype="float16", num_hidden_layers=1, **sizes)
     if method:
         loaded = with_weight_only(loaded, method)
