@@ -1,16 +1,19 @@
 """The requests of one run of vLLM, from the queue to their completions.
 
 vLLM's own `generate` tells no time per token, so its engine is driven step by step: a step returns
-the new tokens of every row when they are on the host, and that moment is their time.
+the new tokens of every row when they are on the host, and that moment is their time. A request is
+handed in when its scheduled time has come, as the schedulers of this project do it.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from engines.answer import Answer, rejected, too_long
+from engines.slot_engine import SHORT_SLEEP_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,15 +53,18 @@ class Flights:
 
     def serve(self, requests: Sequence[Request], on_token: OnToken | None) -> list[Completion]:
         """Run until every request has ended; completions in the order of the requests."""
-        waiting = deque(enumerate(requests))
+        waiting = deque(sorted(enumerate(requests), key=lambda one: one[1].scheduled_s))
         while waiting or self._flying:
             self._hand_in(waiting)
-            for output in self._started.engine.step() if self._flying else ():
+            if not self._flying:
+                time.sleep(SHORT_SLEEP_S)
+                continue
+            for output in self._started.engine.step():
                 self._take(output, on_token)
         return [self._done[index] for index in range(len(requests))]
 
     def _hand_in(self, waiting: deque[tuple[int, Request]]) -> None:
-        while waiting and len(self._flying) < self._rows:
+        while waiting and len(self._flying) < self._rows and self._is_due(waiting[0][1]):
             index, request = waiting.popleft()
             if reason := too_long(request, self._max_tokens):
                 self._done[index] = rejected(request, reason, self._clock.now_s())
@@ -66,6 +72,9 @@ class Flights:
             self._flying[str(index)] = Flight(index, Answer(request, self._clock.now_s()))
             prompt = {"type": "token", "prompt_token_ids": list(request.prompt_ids)}
             self._started.engine.add_request(str(index), prompt, self._sampling(request))
+
+    def _is_due(self, request: Request) -> bool:
+        return request.scheduled_s <= self._clock.now_s()
 
     def _sampling(self, request: Request) -> Any:
         sampling = self._started.sampling

@@ -186,7 +186,7 @@ def test_it_wastes_fewer_slots_than_static_batching(measure, judge, sizes, recor
         faults=found.faults,
     )
     at = {sizes.batch: utilisation}
-    for batch in sorted({*sizes.batch_sizes[::2], sizes.batch_sizes[-1]} - {sizes.batch}):
+    for batch in sizes.counted_batch_sizes:
         at[batch] = {name: count_mixed(measure, sizes, name, batch) for name in SCHEDULERS}
     for batch, used in at.items():
         if batch == 1:

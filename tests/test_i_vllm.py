@@ -7,16 +7,29 @@ importing vLLM changes settings of torch for the whole process.
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 
+from fixtures.open_load import capacity_per_s, run_open_loop
 from fixtures.vllm_at_hand import VllmShelf
+from fixtures.workload import Schedule
+from reports import stats
 from reports.bounds import above, below
 from tests.meta.run_without_vllm import what_is_left
 
 BATCHES = (1, 16, 64)
 NEW_TOKENS = 64
 """On CUDA: long enough for a steady decode, short enough for an eager step of 64 rows."""
-OURS = {"cuda": ("continuous", "continuous_graph"), "cpu": ("continuous",)}
+CHAPTERS = "continuous"
+BESIDE = {
+    "continuous_graph": "the same scheduler with CUDA graphs, for comparison",
+    "fused_continuous": "this project's hand-written kernels, for comparison",
+}
+"""Schedulers that the claim is not about, and why their ratio is only observed."""
+OPEN_SHARES = (0.5, 0.8)
+"""Of vLLM's capacity: the loads of section 4 at which a server still answers everything."""
+OPEN_RUNS, OPEN_REQUESTS = 5, 300
 SMALL = 10_000_000_000
 """Bytes of weights below which splitting them saves less than the exchange between GPUs costs."""
 
@@ -27,6 +40,17 @@ def vllm_engines(loaded, clock):
     shelf = VllmShelf(loaded, clock)
     yield shelf
     shelf.close()
+
+
+@pytest.fixture(scope="session")
+def schedulers(device, loaded):
+    """The chapter's scheduler, and on CUDA those beside it that can run this model here."""
+    if device != "cuda":
+        return (CHAPTERS,)
+    from engines.fused_continuous import why_not_available
+
+    able = {"fused_continuous": why_not_available(loaded) is None}
+    return (CHAPTERS, *(name for name in BESIDE if able.get(name, True)))
 
 
 def shape_of(measure, device, batch=1):
@@ -44,12 +68,14 @@ def hand_written(measure, shape, names):
 @pytest.mark.claim("C55")
 @pytest.mark.parametrize("engine_name", ["vllm"], ids="engine:{}".format)
 def test_vllm_beats_the_hand_written_scheduler_at_high_concurrency(
-    engine_name, measure, judge, rows, ceilings, device, sizes, record_series, vllm_engines
-):
+    engine_name, measure, judge, rows, ceilings, device, sizes, record_series, vllm_engines,
+    schedulers,
+):  # fmt: skip
     """Section 7.2: batch 1, 16 and 64, interleaved; the claim is about the largest.
 
     Refuted if the scheduler of this project decodes faster there. The same scheduler with CUDA
-    graphs stands beside it: what is then left is kernels, paging and Python.
+    graphs stands beside it: what is then left is kernels, paging and Python. So does the one over
+    hand-written kernels.
     """
     from engines.vllm_plan import VLLMNotAvailable
 
@@ -57,7 +83,7 @@ def test_vllm_beats_the_hand_written_scheduler_at_high_concurrency(
     try:
         vllm_engines.require_installed()
         shapes = {batch: shape_of(measure, device, batch) for batch in batches}
-        ours = {batch: hand_written(measure, shapes[batch], OURS[device]) for batch in batches}
+        ours = {batch: hand_written(measure, shapes[batch], schedulers) for batch in batches}
         theirs = vllm_engines.get(
             batch_size=max(batches), max_tokens=shape_of(measure, device).max_tokens
         )
@@ -68,7 +94,7 @@ def test_vllm_beats_the_hand_written_scheduler_at_high_concurrency(
     for batch in batches:
         arms = ours[batch] | {engine_name: (theirs.with_rows(batch), shapes[batch])}
         found = measure.compare_shaped(arms)
-        for name in OURS[device]:
+        for name in schedulers:
             judge(
                 found.speed_ratio(engine_name, name),
                 above(1.0),
@@ -98,7 +124,69 @@ def why_only_observed(name, batch, largest):
     """The claim is about the chapter's scheduler at the highest concurrency."""
     if batch != largest:
         return f"claimed at high concurrency, here {largest}"
-    return None if name == "continuous" else "the same scheduler with CUDA graphs, for comparison"
+    return BESIDE.get(name)
+
+
+@pytest.mark.claim("C50")
+@pytest.mark.devices("cuda")
+@pytest.mark.parametrize("engine_name", ["vllm"], ids="engine:{}".format)
+def test_gaps_between_tokens_under_an_open_load(
+    engine_name, measure, judge, record_series, device, schedulers, vllm_engines
+):
+    """Section 7.2 under the load of section 4: how long running streams wait for newcomers.
+
+    An observation: the same Poisson schedules, at shares of what vLLM itself can answer, for vLLM
+    and for the scheduler over hand-written kernels, in the same process. The run is resampled.
+    """
+    from engines.vllm_plan import VLLMNotAvailable
+
+    ours = schedulers[-1]
+    shape = shape_of(measure, device, max(BATCHES))
+    try:
+        vllm_engines.require_installed()
+        engines = {ours: measure.engine(ours, shape)}
+        engines[engine_name] = vllm_engines.get(
+            batch_size=shape.batch_size, max_tokens=shape.max_tokens
+        )
+    except VLLMNotAvailable as reason:
+        judge.not_applicable(str(reason), quantity="p99 ITL under load", subject=engine_name)
+        return
+    for engine in engines.values():
+        engine.warm_up(shape.prompt_tokens, shape.new_tokens)
+    capacity = capacity_per_s(engines[engine_name], measure.clock, shape)
+    points = []
+    for share in OPEN_SHARES:
+        runs = open_runs(measure, engines, shape, share * capacity)
+        lost = sum(run.unanswered for of_one in runs.values() for run in of_one)
+        judge(
+            stats.estimate_ratio(
+                [run.itl_p99_s for run in runs[engine_name]],
+                [run.itl_p99_s for run in runs[ours]],
+                resampled="run",
+            ),
+            above(1.0),
+            quantity=f"p99 ITL at {share:.0%} of its capacity over {ours}",
+            subject=f"{engine_name}@{shape.batch_size}",
+            applies=BESIDE.get(ours, "an observation of both under one load"),
+            faults=[f"{lost} requests were not answered"] if lost else [],
+            extra={"offered_per_s": share * capacity},
+        )
+        points += [
+            {"engine": name, "load": share, "offered_per_s": share * capacity, **asdict(run)}
+            for name, of_one in runs.items()
+            for run in of_one
+        ]
+    record_series("open_load_beside_vllm", points)
+
+
+def open_runs(measure, engines, shape, rate_per_s):
+    """The runs of each engine, interleaved; one schedule per seed, the same for all."""
+    runs = {name: [] for name in engines}
+    for seed in range(OPEN_RUNS):
+        schedule = Schedule.poisson(rate_per_s, OPEN_REQUESTS, seed=42 + seed)
+        for name, engine in sorted(engines.items(), reverse=bool(seed % 2)):
+            runs[name].append(run_open_loop(engine, measure.clock, shape, schedule, seed=seed))
+    return runs
 
 
 def loads_what_we_export(judge, run):

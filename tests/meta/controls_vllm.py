@@ -36,12 +36,14 @@ class ScriptedShelf:
 
 def beside_ours(bench, *, vllm_s=5e-3, ours_s=20e-3, **options):
     """C50: a step of vLLM and one of the hand-written scheduler, at any batch size."""
-    bench.steps |= {"continuous": ours_s, "continuous_graph": 6e-3, "vllm": vllm_s}
+    beside = {"continuous_graph": 6e-3, "fused_continuous": 4.5e-3}
+    bench.steps |= {"continuous": ours_s, **beside, "vllm": vllm_s}
     bench.engine_options |= options
     bench.call(
         vllm.test_vllm_beats_the_hand_written_scheduler_at_high_concurrency,
         engine_name="vllm",
         vllm_engines=ScriptedShelf(bench),
+        schedulers=("continuous", *beside),
     )
 
 

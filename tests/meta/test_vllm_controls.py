@@ -30,7 +30,7 @@ def test_every_batch_is_measured_and_only_the_largest_is_judged(bench):
     judged = [(v.claim, v.subject) for v in bench.verdicts if v.outcome is Outcome.CONFIRMED]
     assert judged == [("C10", "vllm@1"), ("C50", "vllm@64"), ("C55", "vllm")]
     rows = {(row["engine"], row["batch_size"]) for row in bench.kept_rows}
-    engines = ("continuous", "continuous_graph", "vllm")
+    engines = ("continuous", "continuous_graph", "fused_continuous", "vllm")
     assert rows == {(name, batch) for name in engines for batch in (1, 16, 64)}
 
 
