@@ -9,6 +9,7 @@ first fuses kernels, so that fewer have to be replayed, and writes the matrix pr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
@@ -108,6 +109,18 @@ def compiled(
     return run
 
 
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A captured step. A graph knows addresses, not tensors: the step is kept, and all it holds."""
+
+    graph: torch.cuda.CUDAGraph
+    step: Step
+
+    def __call__(self) -> None:
+        """Launch all kernels of the step."""
+        self.graph.replay()
+
+
 def captured(step: Step) -> Step:
     """Record the step's kernels into a CUDA graph; the returned call replays them."""
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch leaves its constructor untyped
@@ -119,4 +132,4 @@ def captured(step: Step) -> Step:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    return graph.replay
+    return Replay(graph, step)

@@ -100,9 +100,14 @@ def _pieces(weights: FusedWeights, blocks: int, rows: int) -> int:
 
 
 def blocks_for(weights: FusedWeights, multiprocessors: int) -> int:
-    """How many blocks share all rows evenly, in pairs: at most one per multiprocessor."""
-    rows = math.gcd(weights.sizes.hidden, weights.sizes.ffn) // 2
-    return next(n for n in range(multiprocessors, 0, -1) if rows % n == 0)
+    """How many blocks share all rows evenly, in pairs: at most one per multiprocessor.
+
+    No warp may be without rows in a whole layer: it would never find what to ask for next.
+    """
+    sizes = weights.sizes
+    rows = math.gcd(sizes.hidden, sizes.ffn) // 2
+    most = max(sizes.ffn, (sizes.query + 2 * sizes.key) // 2) // WARPS
+    return next(n for n in range(min(multiprocessors, most), 0, -1) if rows % n == 0)
 
 
 def refusal(weights: FusedWeights, batch_size: int, blocks: int) -> str | None:
