@@ -64,6 +64,7 @@ HARDLY_BETTER = 1.05
 HIGH = 0.8
 ALL_AT_ONCE = "the tokens of an answer arrive in one chunk: they have no rate"
 TOO_FEW_GAPS = "too few requests to see a distribution"
+NO_LOWER = f"the profile measures no load below {HIGH:.0%}"
 TOO_FEW = "too few requests per run for a p99"
 
 
@@ -176,7 +177,9 @@ def test_p99_rises_steeply_before_capacity(bench, judge):
         low, high, beyond = (sweep.at(load) for load in (lowest(sweep), HIGH, over))
         growth = p99_growth(high, low, "e2e_p99_s")
         quantity = f"p99 at {HIGH:.0%} over p99 at {lowest(sweep):.0%}"
-        if growth is None:
+        if lowest(sweep) == HIGH:
+            judge.not_applicable(NO_LOWER, quantity=f"p99 at {HIGH:.0%}", subject=name)
+        elif growth is None:
             judge.not_applicable(TOO_FEW, quantity=quantity, subject=name)
         else:
             judge(
@@ -296,6 +299,9 @@ def test_batching_hardly_improves_one_request_and_load_makes_its_p99_worse(bench
         faults=faults_of(high),
         timed=True,
     )
+    if lowest(sweep) == HIGH:
+        judge.not_applicable(NO_LOWER, quantity=f"p99 ITL at {HIGH:.0%}", subject=name)
+        return
     growth = p99_growth(high, low, "itl_p99_s")
     quantity = f"p99 ITL at {HIGH:.0%} over p99 ITL at {lowest(sweep):.0%}"
     if growth is None:
