@@ -35,7 +35,11 @@ def test_int8_and_nf4_decode_beside_fp16(batch, measure, judge, ceilings, device
     """
     from engines.quantized import Int8
 
-    batch = min(batch, sizes.batch)
+    if batch > 1 and sizes.quantized_batch == 1:
+        pytest.skip(
+            "this profile measures quantized engines at batch 1, which the claims are about"
+        )
+    batch = min(batch, sizes.quantized_batch)
     shape = measure.shape(batch)
     engines = {name: measure.engine(name, shape) for name in ("naive", *METHODS)}
     engines["int8 threshold 0"] = Int8(

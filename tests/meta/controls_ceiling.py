@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fixtures.peak_memory import Peak
+from fixtures.profiles import PROFILES
 from reports.verdict import Outcome
 from tests import test_a_memory_measured as memory
 from tests import test_b_ceiling_measured as ceiling
@@ -71,7 +72,7 @@ def follows_bytes(bench, *, slope=1.3, overhead_s=2e-3, cache=LONG_CACHE):
     bench.steps["compiled"] = lambda _, context: (
         overhead_s + (WEIGHTS + slope * context * KV_TOKEN) / COPY_BYTES_PER_S
     )
-    bench.call(ceiling.test_a_step_takes_as_long_as_its_bytes)
+    bench.call(ceiling.test_a_step_takes_as_long_as_its_bytes, profile=PROFILES["full"])
 
 
 CONTROLS = {

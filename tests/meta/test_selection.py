@@ -168,3 +168,22 @@ def _collected(result, kind=set):
 
 def _skips(result):
     return [line for line in result.outlines if line.startswith("SKIPPED")]
+
+
+def test_only_the_gpu_leaves_the_suites_own_tests_unread():
+    """And they need none: with everything read, no test of them is marked."""
+    import subprocess
+    import sys
+
+    from tests.meta.mini_suite import ROOT
+
+    def read(*arguments):
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "gpu", *arguments]
+        found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        lines = found.stdout.splitlines()
+        return {line for line in lines if "::" in line}, lines[-1]
+
+    fast, counted = read("--thorough")
+    whole, counted_all = read("tests")
+    assert fast == whole
+    assert int(counted.split("/")[1].split()[0]) < int(counted_all.split("/")[1].split()[0]) / 5
