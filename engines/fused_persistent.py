@@ -37,6 +37,10 @@ SPIN_LIMIT = 1 << 22
 """Looks at a word, of some 0.7 µs each, before a block that waits gives up."""
 HINTS_BUT_X, ALL_HINTS = 0b11100, 0b11111
 """Where a counter is looked at before packets (bits: `Hint` in `fused_exchange.cuh`)."""
+LEAST_ROWS = 4
+"""With two, 256 numbers over 128 blocks, an H200 gave wrong sums, which the emulation does not."""
+COMPUTED = 0b1000
+"""Which of the four words of four-bit codes that a lane takes at a time need no table."""
 PER_PACKET, UNIT = 6, 16
 """Halves of a packet; columns of the attention that one warp puts together."""
 
@@ -80,6 +84,23 @@ def definitions(weights: FusedWeights, capacity: int, blocks: int) -> dict[str, 
         "TIMED": 0,
         "HINTED": ALL_HINTS if large else HINTS_BUT_X,
         "REFILLS": "0x111111111" if large else "0x11111211",
+        "COMPUTED": COMPUTED,
+        **_level_bytes(),
+    }
+
+
+def _level_bytes() -> dict[str, str]:
+    """Lower and higher bytes of the sixteen levels as halves, eight to a word."""
+    bits = torch.tensor(NF4_LEVELS).half().view(torch.int16).tolist()
+
+    def word(first: int, shift: int) -> str:
+        found = bytes(bit >> shift & 255 for bit in bits[first : first + 8])
+        return f"0x{int.from_bytes(found, 'little'):x}ull"
+
+    return {
+        f"{name}_BYTES_{first}": word(first, shift)
+        for name, shift in (("LOW", 0), ("HIGH", 8))
+        for first in (0, 8)
     }
 
 
@@ -102,11 +123,13 @@ def _pieces(weights: FusedWeights, blocks: int, rows: int) -> int:
 def blocks_for(weights: FusedWeights, multiprocessors: int) -> int:
     """How many blocks share all rows evenly, in pairs: at most one per multiprocessor.
 
-    No warp may be without rows in a whole layer: it would never find what to ask for next.
+    No warp may be without rows in a whole layer: it would never find what to ask for next. And a
+    block has LEAST_ROWS of the hidden state.
     """
     sizes = weights.sizes
     rows = math.gcd(sizes.hidden, sizes.ffn) // 2
     most = max(sizes.ffn, (sizes.query + 2 * sizes.key) // 2) // WARPS
+    most = min(most, sizes.hidden // LEAST_ROWS)
     return next(n for n in range(min(multiprocessors, most), 0, -1) if rows % n == 0)
 
 

@@ -108,6 +108,20 @@ inline void multiply_add(float* sums, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u3
       }
   sync_warp();
 }
+inline void multiply_first(float* sums, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+  for (int i = 0; i < 4; ++i) sums[i] = 0;
+  multiply_add(sums, a0, a1, a2, a3, b0, b1);
+}
+inline u32 bytes_at(u32 low, u32 high, u32 which) {
+  const u64 all = (u64)high << 32 | low;
+  u32 found = 0;
+  for (int i = 0; i < 4; ++i) {
+    const u32 at = which >> 4 * i & 15;
+    if (at > 7) { fprintf(stderr, "byte %u of eight\n", at); exit(3); }
+    found |= (u32)(all >> 8 * at & 255) << 8 * i;
+  }
+  return found;
+}
 inline void aligned(const void* at, int to, const char* what) {
   if ((uintptr_t)at % to) { fprintf(stderr, "%s is not aligned to %d bytes\n", what, to); exit(3); }
 }
@@ -171,7 +185,9 @@ extern "C" int run_step(const Step* step) {
   blocks.assign(GRID, Block());
   threads.assign(GRID * THREADS, Thread());
   std::vector<char> stacks((size_t)GRID * THREADS << 16);
-  for (Block& block : blocks) block.memory = (char*)aligned_alloc(128, (sizeof(Shared) + 127) / 128 * 128);
+  const size_t bytes = (sizeof(Shared) + 127) / 128 * 128;
+  for (Block& block : blocks)  // whoever reads what nobody wrote finds numbers that are none
+    block.memory = (char*)memset(aligned_alloc(128, bytes), 0xff, bytes);
   for (size_t i = 0; i < threads.size(); ++i) {
     Thread& t = threads[i];
     t.id = i % THREADS;
