@@ -1,7 +1,8 @@
 // Runs fused_persistent.cu on a CPU: every GPU thread is a coroutine of one operating system thread.
 // A coroutine gives way where a GPU thread may wait: at barriers, at shuffles, for words and copies.
 // Slow, deterministic, and without the races that only hardware has; a program that deadlocks here
-// would deadlock there.
+// would deadlock there. With a CHAOS other than 0, from which all chance comes, blocks and warps fall
+// asleep for a while, and bulk copies arrive late and in any order.
 #include <ucontext.h>
 
 #include <cmath>
@@ -39,7 +40,11 @@ static std::vector<Block> blocks;
 static Thread* self;
 static ucontext_t scheduler;
 static int block_size;
-static const int MOST_SWEEPS = 30000;  // over all threads; a step of the tests takes some thousand
+static int complaints;  // of the emulation itself: the program asked for what a GPU does not do
+#ifndef UNMET
+#define UNMET 0  // a planted fault: the threads of a block do not wait for each other
+#endif
+static const int MOST_SWEEPS = 300000;  // over all threads; a step of the tests takes some thousand
 
 inline void give_way() { swapcontext(&self->context, &scheduler); }
 inline int thread_id() { return self->id; }
@@ -56,7 +61,10 @@ inline void meet(Meeting& at, int size) {
   }
   while (at.round == round) give_way();
 }
-inline void sync_block() { meet(my_block().all, block_size); }
+inline void sync_block() {
+  if (UNMET) give_way();
+  else meet(my_block().all, block_size);
+}
 inline void sync_warp() { meet(my_block().warp[self->id / 32], 32); }
 inline float exchange(float v, int from) {
   float* lanes = my_block().lanes[self->id / 32];
@@ -117,13 +125,13 @@ inline u32 bytes_at(u32 low, u32 high, u32 which) {
   u32 found = 0;
   for (int i = 0; i < 4; ++i) {
     const u32 at = which >> 4 * i & 15;
-    if (at > 7) { fprintf(stderr, "byte %u of eight\n", at); exit(3); }
+    if (at > 7) { fprintf(stderr, "byte %u of eight\n", at); complaints = 1; }
     found |= (u32)(all >> 8 * at & 255) << 8 * i;
   }
   return found;
 }
 inline void aligned(const void* at, int to, const char* what) {
-  if ((uintptr_t)at % to) { fprintf(stderr, "%s is not aligned to %d bytes\n", what, to); exit(3); }
+  if ((uintptr_t)at % to) { fprintf(stderr, "%s is not aligned to %d bytes\n", what, to); complaints = 1; }
 }
 inline void store_word(u64* to, u64 word) { *to = word; }
 inline void load_words(const u64* from, u64& a, u64& b) {
@@ -149,20 +157,41 @@ inline void start_barrier(u64* barrier) { *barrier = 0; }
 inline void fence_barriers() {}
 inline void fence_copies() {}
 inline void expect_bytes(u64* barrier, u32 bytes) {
-  if (*barrier & 0xffffffff) { fprintf(stderr, "a barrier is used before its round is over\n"); exit(3); }
+  if (*barrier & 0xffffffff) { fprintf(stderr, "a barrier is used before its round is over\n"); complaints = 1; }
   *barrier += bytes;
   if (!bytes) *barrier += 1ull << 32;
+}
+#ifndef CHAOS
+#define CHAOS 0
+#endif
+struct Copy { void* to; const void* from; u32 bytes; u64* barrier; int due; };
+static std::vector<Copy> copies;  // on their way
+static u64 chance = CHAOS;
+inline u32 up_to(u32 most) {
+  chance = chance * 6364136223846793005ull + 1442695040888963407ull;
+  return (u32)(chance >> 33) % most;
+}
+inline void arrive(const Copy& copy) {
+  memcpy(copy.to, copy.from, copy.bytes);
+  *copy.barrier -= copy.bytes;
+  if (!(*copy.barrier & 0xffffffff)) *copy.barrier += 1ull << 32;
+}
+inline void some_copies_arrive() {
+  for (size_t i = 0; i < copies.size();)
+    if (--copies[i].due > 0) ++i;
+    else { arrive(copies[i]); copies[i] = copies.back(); copies.pop_back(); }
 }
 inline void copy_bulk(void* to, const void* from, u32 bytes, u64* barrier) {
   aligned(to, 16, "the target of a bulk copy");
   aligned(from, 16, "the source of a bulk copy");
   if (bytes % 16 || bytes > (*barrier & 0xffffffff)) {
     fprintf(stderr, "a bulk copy of %u bytes where %u are expected\n", bytes, (u32)*barrier);
-    exit(3);
+    complaints = 1;
+    return;
   }
-  memcpy(to, from, bytes);
-  *barrier -= bytes;
-  if (!(*barrier & 0xffffffff)) *barrier += 1ull << 32;
+  const Copy copy = {to, from, bytes, barrier, CHAOS ? 1 + (int)up_to(up_to(8) ? 20 : 200) : 0};
+  if (CHAOS) copies.push_back(copy);
+  else arrive(copy);
 }
 inline WholeAddress whole_address(const void* at) { return (const char*)at; }
 inline void wait_full(u64* barrier, int parity) {
@@ -199,16 +228,26 @@ extern "C" int run_step(const Step* step) {
     makecontext(&t.context, run_thread, 0);
   }
   int sweeps = 0;
+  std::vector<int> asleep(threads.size() / 32);  // warps, for so many sweeps
   for (bool busy = true; busy;) {
     busy = false;
     if (++sweeps > MOST_SWEEPS) return -1;  // the threads wait for each other
-    for (Thread& t : threads) {
+    some_copies_arrive();
+    if (CHAOS && !up_to(10)) {  // a whole block
+      const size_t first = up_to(GRID) * WARPS;
+      for (size_t warp = first; warp < first + WARPS; ++warp) asleep[warp] = 1 + up_to(300);
+    }
+    for (size_t i = 0; i < threads.size(); ++i) {
+      Thread& t = threads[i];
+      int& sleeps = asleep[i / 32];
+      if (i % 32 == 0 && CHAOS) sleeps = sleeps ? sleeps - 1 : up_to(50) ? 0 : 1 + up_to(60);
       if (t.done) continue;
       busy = true;
+      if (sleeps) continue;
       self = &t;
       swapcontext(&scheduler, &t.context);
     }
   }
   for (Block& block : blocks) free(block.memory);
-  return (int)step->control[2];
+  return complaints ? -2 : (int)step->control[2];
 }
