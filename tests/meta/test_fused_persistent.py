@@ -233,4 +233,5 @@ def test_threads_of_a_block_that_do_not_wait_for_each_other_are_seen(emulated):
         tokens = decoded(emulated, loaded, prompt(118), steps=2, CHAOS=1, SPIN_LIMIT=5_000, UNMET=1)
     except AssertionError:
         return
-    assert worst_gap(loaded, prompt(118), tokens) > 0.05
+    known = all(0 <= token < loaded.shape.vocab_size for token in tokens)
+    assert not known or worst_gap(loaded, prompt(118), tokens) > 0.05
