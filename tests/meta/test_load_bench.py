@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-for _package in ("aiohttp", "fastapi", "uvicorn"):
-    pytest.importorskip(_package, reason=f"load claims need the package {_package}")
+pytest.importorskip("aiohttp", reason="load claims need the package aiohttp")
+pytest.importorskip("fastapi", reason="load claims need the package fastapi")
+pytest.importorskip("uvicorn", reason="load claims need the package uvicorn")
 
 from fixtures.load_bench import CONTINUOUS, LOCKED, NAIVE, Endpoint, LoadBench
 from fixtures.profiles import PROFILES
