@@ -175,11 +175,13 @@ def test_only_the_gpu_leaves_the_suites_own_tests_unread():
     import subprocess
     import sys
 
-    from tests.meta.mini_suite import ROOT
+    from tests.meta.mini_suite import ROOT, outside
 
     def read(*arguments):
         command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "gpu", *arguments]
-        found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        found = subprocess.run(
+            command, cwd=ROOT, env=outside(), capture_output=True, text=True, check=True
+        )
         lines = found.stdout.splitlines()
         return {line for line in lines if "::" in line}, lines[-1]
 
