@@ -170,6 +170,7 @@ def _skips(result):
     return [line for line in result.outlines if line.startswith("SKIPPED")]
 
 
+@pytest.mark.thorough
 def test_only_the_gpu_leaves_the_suites_own_tests_unread():
     """And they need none: with everything read, no test of them is marked."""
     import subprocess
