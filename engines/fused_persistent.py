@@ -39,7 +39,7 @@ HINTS_BUT_X, ALL_HINTS = 0b11100, 0b11111
 """Where a counter is looked at before packets (bits: `Hint` in `fused_exchange.cuh`)."""
 LEAST_ROWS = 4
 """With two, 256 numbers over 128 blocks, an H200 gave wrong sums, which the emulation does not."""
-COMPUTED = 0b1000
+COMPUTED = 0b0000
 """Which of the four words of four-bit codes that a lane takes at a time need no table."""
 PER_PACKET, UNIT = 6, 16
 """Halves of a packet; columns of the attention that one warp puts together."""
