@@ -184,8 +184,9 @@ def test_its_tokens_do_not_depend_on_when_weights_are_asked_for(emulated, refill
     assert worst_gap(loaded, prompt(118), tokens) <= 2 * 2**-9
 
 
-@pytest.mark.parametrize("method", [None, "int8", "nf4"])
-@pytest.mark.parametrize("stages", [2, 4])
+@pytest.mark.parametrize(
+    ("method", "stages"), [(None, 2), ("int8", 4), ("nf4", 2), ("nf4", 4)]
+)  # fmt: skip
 def test_inputs_of_several_bulk_copies(emulated, method, stages):
     """Tiles of 16 tokens hold 512 packets here, and 4,096 hidden units take 684."""
     from engines.fused_formats import with_weight_only
