@@ -82,12 +82,6 @@ __device__ __forceinline__ u32 row_of_byte(u32 word, WholeAddress at) {
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(found) : "r"(byte * 128 + at));
   return found;
 }
-// Four bytes of the eight in `low` and `high`, one per nibble of `which` (its lower half; 0 to 7).
-__device__ __forceinline__ u32 bytes_at(u32 low, u32 high, u32 which) {
-  u32 found;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(found) : "r"(low), "r"(high), "r"(which));
-  return found;
-}
 // sums += a times b: a has 16 rows of 16 halves, b 8 columns of 16. Lane 4 g + t gives columns 2 t and
 // 2 t + 8 of row g (a0, a2) and row g + 8 (a1, a3), rows as many of column g (b0, b1), and gets
 // columns 2 t and 2 t + 1 of both rows.
@@ -96,13 +90,6 @@ __device__ __forceinline__ void multiply_add(float* sums, u32 a0, u32 a1, u32 a2
                "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
                : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-// The same where there are no sums yet.
-__device__ __forceinline__ void multiply_first(float* sums, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
-               : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
-               : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "f"(0.0f));
 }
 
 // Each 64-bit word is read and written whole; that is all the order that passing words needs.

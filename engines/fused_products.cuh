@@ -8,27 +8,6 @@ __device__ void fill_levels(const Step& step, Shared& shared) {
   for (int code = thread_id() / 32; code < 256; code += WARPS)
     shared.levels[code][lane_id()] = pack_halves(step.levels[code & 15], step.levels[code >> 4]);
 }
-// The same for the eight codes of a word without a look at shared memory, whose bandwidth the table takes
-// up: bytes of the sixteen levels are picked by the codes' lower three bits, and by their fourth.
-__device__ u32 picked(u64 first, u64 last, u32 three, u32 upper) {
-  return (bytes_at((u32)first, (u32)(first >> 32), three) & ~upper) |
-         (bytes_at((u32)last, (u32)(last >> 32), three) & upper);
-}
-__device__ void compute_levels(u32 word, u32* to) {
-  u32 three = word & 0x77777777u, fourth = word >> 3 & 0x11111111u;
-#pragma unroll
-  for (int half = 0; half < 2; ++half, three >>= 16, fourth >>= 16) {
-    const u32 upper = bytes_at(0xff00u, 0, fourth);
-    const u32 low = picked(LOW_BYTES_0, LOW_BYTES_8, three, upper);
-    const u32 high = picked(HIGH_BYTES_0, HIGH_BYTES_8, three, upper);
-    to[2 * half] = bytes_at(low, high, 0x5140u);
-    to[2 * half + 1] = bytes_at(low, high, 0x7362u);
-  }
-}
-// Which of a lane's four words of a row are decoded so: what takes longer, the table or the instructions,
-// was tried out.
-__device__ constexpr bool computed(int word) { return COMPUTED >> word & 1; }
-
 // A lane's codes of a row as pairs of halves.
 template <int E>
 __device__ void decode(const char* row, int segment, WholeAddress levels, u32* to) {
@@ -49,10 +28,6 @@ __device__ void decode(const char* row, int segment, WholeAddress levels, u32* t
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       u32* four = to + 8 * block + 4 * i;
-      if (computed(2 * block + i)) {
-        compute_levels(word[i], four);
-        continue;
-      }
       four[0] = row_of_byte<0>(word[i], levels);
       four[1] = row_of_byte<1>(word[i], levels);
       four[2] = row_of_byte<2>(word[i], levels);
@@ -99,20 +74,17 @@ __device__ void add_segment(const Shared& shared, const char* const* stages, con
       const char* stage = stages[(row + i) / R];
       const int r = (row + i) % R;
       decode<E>(stage + r * piece(PHASE), s, levels, codes[i]);
-      if constexpr (E == 2) {  // of both blocks at once
-        const float2 from = *(const float2*)(stage + CODES + r * (piece(PHASE) / 8) + s / 4 * 8);
-        scales[i][0] = block_turn(s) ? from.y : from.x;
-        scales[i][BLOCKS - 1] = block_turn(s) ? from.x : from.y;
-      }
+      const float* from = (const float*)(stage + CODES + r * (piece(PHASE) / 8)) + s / 4 * 2;
+#pragma unroll
+      for (int block = 0; block < BLOCKS; ++block)
+        if (E == 2) scales[i][block] = from[block ^ block_turn(s)];
     }
-    if constexpr (E == 2) {
+    if (E == 2) {
 #pragma unroll
       for (int block = 0; block < BLOCKS; ++block) {
-        float found[4];
-        multiply_first(found, codes[0][8 * block], codes[1][8 * block], codes[0][8 * block + 1],
-                       codes[1][8 * block + 1], columns[8 * block], columns[8 * block + 1]);
+        float found[4] = {};
 #pragma unroll
-        for (int w = 8 * block + 2; w < 8 * block + 8; w += 2)
+        for (int w = 8 * block; w < 8 * block + 8; w += 2)
           multiply_add(found, codes[0][w], codes[1][w], codes[0][w + 1], codes[1][w + 1], columns[w],
                        columns[w + 1]);
 #pragma unroll
