@@ -121,6 +121,21 @@ def missing(sweep, *loads):
     return f"the profile measures no load of {', '.join(absent)}" if absent else None
 
 
+def judge_growth(judge, sweep, figure, what, bound):
+    """How much more a p99 is at HIGH load than at the lowest; why not, where a profile cannot."""
+    name, least = sweep.target.name, lowest(sweep)
+    if least == HIGH:
+        judge.not_applicable(NO_LOWER, quantity=f"{what} at {HIGH:.0%}", subject=name)
+        return
+    low, high = sweep.at(least), sweep.at(HIGH)
+    growth = p99_growth(high, low, figure)
+    quantity = f"{what} at {HIGH:.0%} over {what} at {least:.0%}"
+    if growth is None:
+        judge.not_applicable(TOO_FEW, quantity=quantity, subject=name)
+        return
+    judge(growth, bound, quantity=quantity, subject=name, faults=faults_of(low, high), timed=True)
+
+
 @pytest.mark.claim("C17")
 def test_littles_law_holds_between_server_schedule_and_client(bench, judge, record_series):
     """Section 3.3: L from the server's gauge, λ from the schedule, W from the client agree.
@@ -174,22 +189,8 @@ def test_p99_rises_steeply_before_capacity(bench, judge):
         if reason := missing(sweep, HIGH) or ("no load above capacity" if over <= 1 else None):
             judge.not_applicable(reason, quantity="p99 over p99", subject=name)
             continue
-        low, high, beyond = (sweep.at(load) for load in (lowest(sweep), HIGH, over))
-        growth = p99_growth(high, low, "e2e_p99_s")
-        quantity = f"p99 at {HIGH:.0%} over p99 at {lowest(sweep):.0%}"
-        if lowest(sweep) == HIGH:
-            judge.not_applicable(NO_LOWER, quantity=f"p99 at {HIGH:.0%}", subject=name)
-        elif growth is None:
-            judge.not_applicable(TOO_FEW, quantity=quantity, subject=name)
-        else:
-            judge(
-                growth,
-                Bound(low=STEEPER),
-                quantity=quantity,
-                subject=name,
-                faults=faults_of(low, high),
-                timed=True,
-            )
+        high, beyond = sweep.at(HIGH), sweep.at(over)
+        judge_growth(judge, sweep, "e2e_p99_s", "p99", Bound(low=STEEPER))
         judge(
             achieved_share(high),
             within(1 - ACHIEVED_TOLERANCE, 1 + ACHIEVED_TOLERANCE),
@@ -286,7 +287,7 @@ def test_batching_hardly_improves_one_request_and_load_makes_its_p99_worse(bench
     if reason := missing(sweep, HIGH):
         judge.not_applicable(reason, quantity="rate of one request over alone", subject=name)
         return
-    low, high = sweep.at(lowest(sweep)), sweep.at(HIGH)
+    high = sweep.at(HIGH)
     alone = float(np.median(sweep.unloaded.tokens_per_s))
     if not np.isfinite(alone):
         judge.not_applicable(ALL_AT_ONCE, quantity="rate of one request over alone", subject=name)
@@ -299,22 +300,7 @@ def test_batching_hardly_improves_one_request_and_load_makes_its_p99_worse(bench
         faults=faults_of(high),
         timed=True,
     )
-    if lowest(sweep) == HIGH:
-        judge.not_applicable(NO_LOWER, quantity=f"p99 ITL at {HIGH:.0%}", subject=name)
-        return
-    growth = p99_growth(high, low, "itl_p99_s")
-    quantity = f"p99 ITL at {HIGH:.0%} over p99 ITL at {lowest(sweep):.0%}"
-    if growth is None:
-        judge.not_applicable(TOO_FEW, quantity=quantity, subject=name)
-        return
-    judge(
-        growth,
-        above(1.0),
-        quantity=quantity,
-        subject=name,
-        faults=faults_of(low, high),
-        timed=True,
-    )
+    judge_growth(judge, sweep, "itl_p99_s", "p99 ITL", above(1.0))
 
 
 @pytest.mark.claim("C46")

@@ -49,8 +49,10 @@ def schedulers(device, loaded):
         return (CHAPTERS,)
     from engines.fused_continuous import why_not_available
 
-    able = {"fused_continuous": why_not_available(loaded) is None}
-    return (CHAPTERS, *(name for name in BESIDE if able.get(name, True)))
+    names = [CHAPTERS, *BESIDE]
+    if why_not_available(loaded):
+        names.remove("fused_continuous")
+    return tuple(names)
 
 
 def shape_of(measure, device, batch=1):
@@ -152,7 +154,7 @@ def test_gaps_between_tokens_under_an_open_load(
         judge.not_applicable(str(reason), quantity="p99 ITL under load", subject=engine_name)
         return
     for engine in engines.values():
-        engine.warm_up(shape.prompt_tokens, shape.new_tokens)
+        measure.shelf.warm(engine, shape.prompt_tokens, shape.new_tokens)
     capacity = capacity_per_s(engines[engine_name], measure.clock, shape)
     points = []
     for share in OPEN_SHARES:
