@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from engines.records import Completion
 from fixtures.open_load import LEAD_S, capacity_per_s, run_open_loop
 from fixtures.rounds import Shape
 from fixtures.workload import Schedule
@@ -42,12 +43,18 @@ class OneAtATime:
         self.clock, self.losing = clock, losing
 
     def run(self, requests, on_token=None):
-        for index, request in enumerate(requests):
-            self.clock.at_s = max(self.clock.at_s, request.scheduled_s)
-            for wait_s in (3e-3, 1e-3, 2e-3, 9e-3)[: 2 if index in self.losing else 4]:
-                self.clock.at_s += wait_s
-                if on_token:
-                    on_token(request, 1)
+        return [self.answer(index, request, on_token) for index, request in enumerate(requests)]
+
+    def answer(self, index, request, on_token):
+        """What it says of its own tokens is wrong: all at once, at the end."""
+        self.clock.at_s = max(self.clock.at_s, request.scheduled_s)
+        waits_s = (3e-3, 1e-3, 2e-3, 9e-3)[: 2 if index in self.losing else 4]
+        for wait_s in waits_s:
+            self.clock.at_s += wait_s
+            if on_token:
+                on_token(request, 1)
+        ids, at_s = (1,) * len(waits_s), (self.clock.at_s,) * len(waits_s)
+        return Completion(request, self.clock.at_s, at_s, ids, "length")
 
 
 def test_gaps_and_first_tokens_are_those_that_the_host_heard():
