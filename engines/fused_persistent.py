@@ -39,8 +39,6 @@ HINTS_BUT_X, ALL_HINTS = 0b11100, 0b11111
 """Where a counter is looked at before packets (bits: `Hint` in `fused_exchange.cuh`)."""
 LEAST_ROWS = 4
 """With two, 256 numbers over 128 blocks, an H200 gave wrong sums, which the emulation does not."""
-COMPUTED = 0b0000
-"""Which of the four words of four-bit codes that a lane takes at a time need no table."""
 PER_PACKET, UNIT = 6, 16
 """Halves of a packet; columns of the attention that one warp puts together."""
 
@@ -84,23 +82,6 @@ def definitions(weights: FusedWeights, capacity: int, blocks: int) -> dict[str, 
         "TIMED": 0,
         "HINTED": ALL_HINTS if large else HINTS_BUT_X,
         "REFILLS": "0x111111111" if large else "0x11111211",
-        "COMPUTED": COMPUTED,
-        **_level_bytes(),
-    }
-
-
-def _level_bytes() -> dict[str, str]:
-    """Lower and higher bytes of the sixteen levels as halves, eight to a word."""
-    bits = torch.tensor(NF4_LEVELS).half().view(torch.int16).tolist()
-
-    def word(first: int, shift: int) -> str:
-        found = bytes(bit >> shift & 255 for bit in bits[first : first + 8])
-        return f"0x{int.from_bytes(found, 'little'):x}ull"
-
-    return {
-        f"{name}_BYTES_{first}": word(first, shift)
-        for name, shift in (("LOW", 0), ("HIGH", 8))
-        for first in (0, 8)
     }
 
 
@@ -128,9 +109,9 @@ def blocks_for(weights: FusedWeights, multiprocessors: int) -> int:
     """
     sizes = weights.sizes
     rows = math.gcd(sizes.hidden, sizes.ffn) // 2
-    most = max(sizes.ffn, (sizes.query + 2 * sizes.key) // 2) // WARPS
-    most = min(most, sizes.hidden // LEAST_ROWS)
-    return next(n for n in range(min(multiprocessors, most), 0, -1) if rows % n == 0)
+    with_rows = max(sizes.ffn, (sizes.query + 2 * sizes.key) // 2) // WARPS
+    most = min(multiprocessors, with_rows, sizes.hidden // LEAST_ROWS)
+    return next((n for n in range(most, 0, -1) if rows % n == 0), 1)
 
 
 def refusal(weights: FusedWeights, batch_size: int, blocks: int) -> str | None:

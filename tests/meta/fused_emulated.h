@@ -40,12 +40,20 @@ static std::vector<Block> blocks;
 static Thread* self;
 static ucontext_t scheduler;
 static int block_size;
-static int complaints;  // of the emulation itself: the program asked for what a GPU does not do
+static bool complained;  // the program asked for what a GPU does not do
+#ifndef CHAOS
+#define CHAOS 0
+#endif
 #ifndef UNMET
 #define UNMET 0  // a planted fault: the threads of a block do not wait for each other
 #endif
-static const int MOST_SWEEPS = 300000;  // over all threads; a step of the tests takes some thousand
+static const int MOST_SWEEPS = 300000;  // over all threads; a step takes some thousand without CHAOS
 
+inline void complain(const char* what, int number = 0) {
+  fprintf(stderr, what, number);
+  fputs("\n", stderr);
+  complained = true;
+}
 inline void give_way() { swapcontext(&self->context, &scheduler); }
 inline int thread_id() { return self->id; }
 inline int lane_id() { return self->id % 32; }
@@ -116,33 +124,19 @@ inline void multiply_add(float* sums, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u3
       }
   sync_warp();
 }
-inline void multiply_first(float* sums, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
-  for (int i = 0; i < 4; ++i) sums[i] = 0;
-  multiply_add(sums, a0, a1, a2, a3, b0, b1);
-}
-inline u32 bytes_at(u32 low, u32 high, u32 which) {
-  const u64 all = (u64)high << 32 | low;
-  u32 found = 0;
-  for (int i = 0; i < 4; ++i) {
-    const u32 at = which >> 4 * i & 15;
-    if (at > 7) { fprintf(stderr, "byte %u of eight\n", at); complaints = 1; }
-    found |= (u32)(all >> 8 * at & 255) << 8 * i;
-  }
-  return found;
-}
-inline void aligned(const void* at, int to, const char* what) {
-  if ((uintptr_t)at % to) { fprintf(stderr, "%s is not aligned to %d bytes\n", what, to); complaints = 1; }
+inline void aligned(const void* at, const char* what) {
+  if ((uintptr_t)at % 16) complain(what);
 }
 inline void store_word(u64* to, u64 word) { *to = word; }
 inline void load_words(const u64* from, u64& a, u64& b) {
-  aligned(from, 16, "a pair of words");
+  aligned(from, "a pair of words that is not aligned");
   give_way();
   a = from[0];
   b = from[1];
 }
 inline void store_whole(void* to, u64 a, u64 b) { ((u64*)to)[0] = a; ((u64*)to)[1] = b; }
 inline void load_whole(const void* from, u64& a, u64& b) {
-  aligned(from, 16, "a packet");
+  aligned(from, "a packet that is not aligned");
   give_way();
   a = ((const u64*)from)[0];
   b = ((const u64*)from)[1];
@@ -157,13 +151,10 @@ inline void start_barrier(u64* barrier) { *barrier = 0; }
 inline void fence_barriers() {}
 inline void fence_copies() {}
 inline void expect_bytes(u64* barrier, u32 bytes) {
-  if (*barrier & 0xffffffff) { fprintf(stderr, "a barrier is used before its round is over\n"); complaints = 1; }
+  if (*barrier & 0xffffffff) complain("a barrier is used before its round is over");
   *barrier += bytes;
   if (!bytes) *barrier += 1ull << 32;
 }
-#ifndef CHAOS
-#define CHAOS 0
-#endif
 struct Copy { void* to; const void* from; u32 bytes; u64* barrier; int due; };
 static std::vector<Copy> copies;  // on their way
 static u64 chance = CHAOS;
@@ -182,11 +173,10 @@ inline void some_copies_arrive() {
     else { arrive(copies[i]); copies[i] = copies.back(); copies.pop_back(); }
 }
 inline void copy_bulk(void* to, const void* from, u32 bytes, u64* barrier) {
-  aligned(to, 16, "the target of a bulk copy");
-  aligned(from, 16, "the source of a bulk copy");
+  aligned(to, "the target of a bulk copy is not aligned");
+  aligned(from, "the source of a bulk copy is not aligned");
   if (bytes % 16 || bytes > (*barrier & 0xffffffff)) {
-    fprintf(stderr, "a bulk copy of %u bytes where %u are expected\n", bytes, (u32)*barrier);
-    complaints = 1;
+    complain("a bulk copy of %d bytes, which are not expected", (int)bytes);
     return;
   }
   const Copy copy = {to, from, bytes, barrier, CHAOS ? 1 + (int)up_to(up_to(8) ? 20 : 200) : 0};
@@ -249,5 +239,5 @@ extern "C" int run_step(const Step* step) {
     }
   }
   for (Block& block : blocks) free(block.memory);
-  return complaints ? -2 : (int)step->control[2];
+  return complained ? -2 : (int)step->control[2];
 }
