@@ -74,17 +74,20 @@ __device__ void add_segment(const Shared& shared, const char* const* stages, con
       const char* stage = stages[(row + i) / R];
       const int r = (row + i) % R;
       decode<E>(stage + r * piece(PHASE), s, levels, codes[i]);
-      const float* from = (const float*)(stage + CODES + r * (piece(PHASE) / 8)) + s / 4 * 2;
-#pragma unroll
-      for (int block = 0; block < BLOCKS; ++block)
-        if (E == 2) scales[i][block] = from[block ^ block_turn(s)];
+      if constexpr (E == 2) {  // of both blocks at once
+        const float2 from = *(const float2*)(stage + CODES + r * (piece(PHASE) / 8) + s / 4 * 8);
+        scales[i][0] = block_turn(s) ? from.y : from.x;
+        scales[i][1] = block_turn(s) ? from.x : from.y;
+      }
     }
-    if (E == 2) {
+    if constexpr (E == 2) {
 #pragma unroll
       for (int block = 0; block < BLOCKS; ++block) {
-        float found[4] = {};
+        float found[4];
+        multiply_first(found, codes[0][8 * block], codes[1][8 * block], codes[0][8 * block + 1],
+                       codes[1][8 * block + 1], columns[8 * block], columns[8 * block + 1]);
 #pragma unroll
-        for (int w = 8 * block; w < 8 * block + 8; w += 2)
+        for (int w = 8 * block + 2; w < 8 * block + 8; w += 2)
           multiply_add(found, codes[0][w], codes[1][w], codes[0][w + 1], codes[1][w + 1], columns[w],
                        columns[w + 1]);
 #pragma unroll

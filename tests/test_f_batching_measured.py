@@ -230,10 +230,10 @@ def count_mixed(measure, sizes, name, batch):
 
 
 def mixed_engine(measure, sizes, name, batch):
-    shape = measure.shape(batch, new_tokens=sizes.mixed_new_tokens)
-    engine = measure.engine(name, shape)
-    engine.warm_up(shape.prompt_tokens, shape.new_tokens)
-    return engine
+    shape = measure.shape(
+        batch, prompt_tokens=sizes.mixed_prompt_tokens, new_tokens=sizes.mixed_new_tokens
+    )
+    return measure.engine(name, shape)
 
 
 def run_mixed(measure, engine, sizes, *, seed=0):
@@ -244,7 +244,7 @@ def run_mixed(measure, engine, sizes, *, seed=0):
     lengths = np.random.default_rng(36).integers(2, sizes.mixed_new_tokens + 1, size=n)
     work = mixed_requests(
         [int(length) for length in lengths],
-        prompt_tokens=sizes.prompt_tokens,
+        prompt_tokens=sizes.mixed_prompt_tokens,
         vocab_size=engine.loaded.shape.vocab_size,
         seed=seed,
     )

@@ -124,6 +124,10 @@ inline void multiply_add(float* sums, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u3
       }
   sync_warp();
 }
+inline void multiply_first(float* sums, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+  for (int i = 0; i < 4; ++i) sums[i] = 0;
+  multiply_add(sums, a0, a1, a2, a3, b0, b1);
+}
 inline void aligned(const void* at, const char* what) {
   if ((uintptr_t)at % 16) complain(what);
 }

@@ -38,13 +38,12 @@ def fp32_copy():
 def live_sets(sizes):
     """KV [bytes] that one test holds at once, and what else it needs for a moment."""
     row = sizes.prompt_tokens + sizes.new_tokens
-    mixed = sizes.prompt_tokens + sizes.mixed_new_tokens
     peers = max(sizes.peer_batch_sizes)
     pages = kv(peers * (-(-row // PAGE_TOKENS) + 1), PAGE_TOKENS)
     return {
         "batch sweep": kv(sum(sizes.batch_sizes), row) + fp32_copy(),
         "peers": 2 * kv(peers, row) + max(pages, fp32_copy()),
-        "wasted slots": 2 * kv(sizes.batch, mixed) + fp32_copy(),
+        "wasted slots": 2 * kv(sizes.batch, row) + fp32_copy(),
         "long cache": int(0.15 * t4().memory_bytes),
         "long prompt": kv(1, sizes.long_prompt_tokens + 2) + fp32_copy(),
         "quantized": sum(formats.quantized_weight_bytes(QWEN3, kind) for kind in QUANTIZED),
