@@ -99,21 +99,16 @@ __device__ __forceinline__ void multiply_first(float* sums, u32 a0, u32 a1, u32 
                : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "f"(0.0f));
 }
 
-// Each 64-bit word is read and written whole; that is all the order that passing words needs.
+// Each 64-bit word is read and written whole; that is all the order that passing words needs. Two of them
+// are not one: an H200 gave a reader the second of a 128-bit store with what was there before as the first.
 __device__ __forceinline__ void store_word(u64* to, u64 word) {
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
 }
-__device__ __forceinline__ void load_words(const u64* from, u64& a, u64& b) {
+__device__ __forceinline__ void store_two(void* to, u64 a, u64 b) {
+  asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(a), "l"(b) : "memory");
+}
+__device__ __forceinline__ void load_two(const void* from, u64& a, u64& b) {
   asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
-               : "=l"(a), "=l"(b) : "l"(from) : "memory");
-}
-// A packet is read and written whole, too.
-__device__ __forceinline__ void store_whole(void* to, u64 a, u64 b) {
-  asm volatile("{.reg .b128 v; mov.b128 v, {%1, %2}; st.relaxed.gpu.global.b128 [%0], v;}"
-               ::"l"(to), "l"(a), "l"(b) : "memory");
-}
-__device__ __forceinline__ void load_whole(const void* from, u64& a, u64& b) {
-  asm volatile("{.reg .b128 v; ld.relaxed.gpu.global.b128 v, [%2]; mov.b128 {%0, %1}, v;}"
                : "=l"(a), "=l"(b) : "l"(from) : "memory");
 }
 __device__ __forceinline__ u32 read_volatile(const u32* from) { return *(const volatile u32*)from; }

@@ -1,6 +1,6 @@
 #pragma once
-// What passes between blocks: words of {value, tag} and packets of {six halves, tag}. Each is written
-// whole. Whoever needs one asks for it until its tag is the one that is due.
+// What passes between blocks: words of {value, tag} and packets of twice {three halves, tag}. Whoever needs
+// one asks for it until its tags are the one that is due.
 #include "fused_layout.cuh"
 
 // Whether to stop asking: somebody is missing, and the step ends with a wrong result.
@@ -16,7 +16,7 @@ __device__ void put(u64* word, float value, u32 tag) {
   store_word(word, (u64)tag << 32 | float_bits(value));
 }
 __device__ void put_two(u64* words, float a, float b, u32 tag) {
-  store_whole(words, (u64)tag << 32 | float_bits(a), (u64)tag << 32 | float_bits(b));
+  store_two(words, (u64)tag << 32 | float_bits(a), (u64)tag << 32 | float_bits(b));
 }
 __device__ u32 pack_halves(float a, float b) { return (u32)float_half(b) << 16 | float_half(a); }
 __device__ void put_halves(u64* word, float a, float b, u32 tag) {
@@ -29,13 +29,13 @@ __device__ void take_pairs(const Step& step, const u64* words, const int* at, u3
   u64 got[N][2];
   u32 asked = 0;
 #pragma unroll
-  for (int i = 0; i < N; ++i) if (at[i] >= 0) load_words(words + at[i], got[i][0], got[i][1]);
+  for (int i = 0; i < N; ++i) if (at[i] >= 0) load_two(words + at[i], got[i][0], got[i][1]);
 #pragma unroll
   for (int i = 0; i < N; ++i) {
     if (at[i] < 0) continue;
     while ((u32)(got[i][0] >> 32) != tag || (u32)(got[i][1] >> 32) != tag) {
       if (lost(step, asked)) break;
-      load_words(words + at[i], got[i][0], got[i][1]);
+      load_two(words + at[i], got[i][0], got[i][1]);
     }
     out[i] = {bits_float((u32)got[i][0]), bits_float((u32)got[i][1])};
   }
@@ -47,16 +47,27 @@ __device__ void await_word(const Step& step, const u64* word, u32 tag) {
     if (lost(step, asked)) break;
 }
 
-__device__ void send(Packet* to, u32 x, u32 y, u32 z, u32 tag) {
-  store_whole(to, x | (u64)y << 32, z | (u64)tag << 32);
+// Of a tag's 32 bits a packet has 16: what was there before it has the tag of the layer before.
+__device__ Packet packed(u32 first, u32 middle, u32 last, u32 tag) {
+  return {first, low_halves(middle, tag), last, middle >> 16 | tag << 16};
+}
+__device__ bool there(const Packet& packet, u32 tag) {
+  return high_halves(packet.y, packet.w) == low_halves(tag, tag);
+}
+__device__ u32 pair_of(const Packet& packet, int i) {
+  return i == 0 ? packet.x : i == 1 ? low_halves(packet.y, packet.w) : packet.z;
+}
+__device__ void send(Packet* to, u32 first, u32 middle, u32 last, u32 tag) {
+  const Packet packet = packed(first, middle, last, tag);
+  store_two(to, packet.x | (u64)packet.y << 32, packet.z | (u64)packet.w << 32);
 }
 __device__ Packet look(const Packet* from) {
   u64 a, b;
-  load_whole(from, a, b);
+  load_two(from, a, b);
   return {(u32)a, (u32)(a >> 32), (u32)b, (u32)(b >> 32)};
 }
 __device__ void await(const Step& step, const Packet* from, u32 tag, Packet& packet, u32& asked) {
-  while (packet.tag != tag) {
+  while (!there(packet, tag)) {
     if (lost(step, asked)) break;
     packet = look(from);
   }

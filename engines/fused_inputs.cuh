@@ -84,9 +84,6 @@ __device__ Columns columns_of_packet(int i) {
   const int inside = i % packets_of(RUN) * PER_PACKET, left = RUN - inside;
   return {i / packets_of(RUN) * RUN + inside, (left < PER_PACKET ? left : PER_PACKET) / 2};
 }
-__device__ u32 pair_of(const Packet& packet, int i) {
-  return i == 0 ? packet.x : i == 1 ? packet.y : packet.z;
-}
 
 // A norm's gains for the columns that this thread will take, asked for before they are needed.
 constexpr int X_EACH = (X_PACKETS + THREADS - 1) / THREADS;
@@ -119,7 +116,7 @@ __device__ void take_normed(const Step& step, Shared& shared, const Packet* pack
     const Columns mine = columns_of_packet<X_RUN>(at);
     if (at >= X_PACKETS || !embedded) continue;
     const u32* pair = (const u32*)(embedded + mine.column);
-    got[i] = {pair[0], mine.pairs > 1 ? pair[1] : 0, mine.pairs > 2 ? pair[2] : 0, tag};
+    got[i] = packed(pair[0], mine.pairs > 1 ? pair[1] : 0, mine.pairs > 2 ? pair[2] : 0, tag);
   }
   if (!embedded) {
     await_hint(step, hint, target);
@@ -195,7 +192,7 @@ __device__ void pair_apart(u16* to, const Packet* brought, int begin, int end) {
     for (int j = 0; j < 2; ++j) {
       const int at = column + 32 * j, inside = at % RUN;
       const int packet = (at / RUN - begin / RUN) * packets_of(RUN) + inside / PER_PACKET;
-      pair[j] = ((const u32*)(brought + packet))[inside % PER_PACKET / 2];
+      pair[j] = pair_of(brought[packet], inside % PER_PACKET / 2);
     }
     *(uint2*)(to + place<2, COLUMNS>(column)) = {low_halves(pair[0], pair[1]), high_halves(pair[0], pair[1])};
   }
@@ -225,7 +222,7 @@ __device__ void take_apart(const Step& step, Shared& shared, const Packet* packe
     parity ^= 1;
     each_packet<EACH>(step, packets, brought, begin, begin + count, tag,
                       [&](int at, const Packet& packet) {
-                        if (brought[at - begin].tag != tag) brought[at - begin] = packet;
+                        if (!there(brought[at - begin], tag)) brought[at - begin] = packet;
                       });
     sync_block();
     pair_apart<COLUMNS, RUN>((u16*)shared.input, brought, run * RUN, (run + runs) * RUN);

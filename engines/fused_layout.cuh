@@ -23,8 +23,10 @@ struct Layer {  // 7 matrices: q k v o gate up down
   u16 *keys, *values;
 };
 
-// What passes between blocks: six halves that say themselves whether they are there.
-struct alignas(16) Packet { u32 x, y, z, tag; };
+// What passes between blocks: six halves that say themselves whether they are there. They travel as two
+// words of 64 bits, so each has a tag: of three pairs, `x` and `z` are the first and the last, and the middle
+// one is the lower halves of `y` and `w`; the upper halves are the tag, twice.
+struct alignas(16) Packet { u32 x, y, z, w; };
 
 // A vector travels in runs of columns, each as so many packets.
 __device__ constexpr int packets_of(int run) { return (run + PER_PACKET - 1) / PER_PACKET; }

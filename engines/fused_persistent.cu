@@ -4,8 +4,8 @@
 // kernel starts, its first loads travel. But weights do not depend on data. Here every warp knows
 // the list of weight rows it will need in the whole step and streams them through its own ring in
 // shared memory (bulk copies that complete on a barrier), always a ring ahead. What does depend on
-// data, a few thousand numbers per phase, passes between multiprocessors as packets of {six halves,
-// tag}: a packet says itself whether it is there, so that no fence has to order anything, and a hop
+// data, a few thousand numbers per phase, passes between multiprocessors as packets of six halves with
+// tags: a packet says itself whether it is there, so that no fence has to order anything, and a hop
 // costs one store and one load. A tag is new in every layer of every step. Each block owns as many
 // rows as any other in every phase, so nobody can overwrite a packet that a slower block still has
 // to read.

@@ -37,10 +37,10 @@ SPIN_LIMIT = 1 << 22
 """Looks at a word, of some 0.7 µs each, before a block that waits gives up."""
 HINTS_BUT_X, ALL_HINTS = 0b11100, 0b11111
 """Where a counter is looked at before packets (bits: `Hint` in `fused_exchange.cuh`)."""
-LEAST_ROWS = 4
-"""With two, 256 numbers over 128 blocks, an H200 gave wrong sums, which the emulation does not."""
 PER_PACKET, UNIT = 6, 16
 """Halves of a packet; columns of the attention that one warp puts together."""
+HALVES_OF_PACKET = (0, 1, 2, 6, 4, 5)
+"""Where they lie in it: the fourth and the last of its eight are tags (`fused_layout.cuh`)."""
 
 
 def definitions(weights: FusedWeights, capacity: int, blocks: int) -> dict[str, object]:
@@ -73,7 +73,7 @@ def definitions(weights: FusedWeights, capacity: int, blocks: int) -> dict[str, 
         "ENCODING": encoding,
         "STAGES": min(MOST_STAGES, stages),
         "TILE": tile,
-        "SPLIT_TOKENS": 32,
+        "SPLIT_TOKENS": 16 if large and encoding == 2 else 32,
         "MOST_SPLITS": min(MOST_SPLITS, blocks // sizes.kv_heads),
         "ROWS_HIDDEN": rows,
         "EPSILON": f"{weights.epsilon!r}f",
@@ -104,13 +104,12 @@ def _pieces(weights: FusedWeights, blocks: int, rows: int) -> int:
 def blocks_for(weights: FusedWeights, multiprocessors: int) -> int:
     """How many blocks share all rows evenly, in pairs: at most one per multiprocessor.
 
-    No warp may be without rows in a whole layer: it would never find what to ask for next. And a
-    block has LEAST_ROWS of the hidden state.
+    No warp may be without rows in a whole layer: it would never find what to ask for next.
     """
     sizes = weights.sizes
     rows = math.gcd(sizes.hidden, sizes.ffn) // 2
     with_rows = max(sizes.ffn, (sizes.query + 2 * sizes.key) // 2) // WARPS
-    most = min(multiprocessors, with_rows, sizes.hidden // LEAST_ROWS)
+    most = min(multiprocessors, with_rows)
     return next((n for n in range(most, 0, -1) if rows % n == 0), 1)
 
 
@@ -167,8 +166,9 @@ class PersistentStep:
         """
         run = self.weights.sizes.hidden // self.blocks
         packets = self.blocks * -(-run // PER_PACKET)
-        sent = self.packets[packets : 2 * packets, : PER_PACKET // 2].contiguous()
-        return sent.view(torch.float16).view(self.blocks, -1)[:, :run].reshape(-1)
+        halves = self.packets[packets : 2 * packets].view(torch.float16)
+        sent = halves[:, list(HALVES_OF_PACKET)].view(self.blocks, -1)
+        return sent[:, :run].reshape(-1)
 
     def _argument(self) -> Any:
         """The struct `Step`: addresses of tensors that live as long as this object."""

@@ -95,7 +95,10 @@ inline float half_float(u16 v) { _Float16 h; memcpy(&h, &v, 2); return (float)h;
 inline u16 float_half(float v) { _Float16 h = (_Float16)v; u16 b; memcpy(&b, &h, 2); return b; }
 inline float2 two_halves(u32 v) { return {half_float(v & 0xffff), half_float(v >> 16)}; }
 inline u32 low_halves(u32 a, u32 b) { return b << 16 | (a & 0xffff); }
-inline u32 high_halves(u32 a, u32 b) { return (b & 0xffff0000) | a >> 16; }
+#ifndef ONE_TAG
+#define ONE_TAG 0  // a planted fault: nobody looks at the tag of a packet's first half
+#endif
+inline u32 high_halves(u32 a, u32 b) { return (b & 0xffff0000) | (ONE_TAG ? b : a) >> 16; }
 template <int N>
 inline void load_halves(const u16* from, float* to) {
   for (int i = 0; i < N; ++i) to[i] = half_float(from[i]);
@@ -131,18 +134,25 @@ inline void multiply_first(float* sums, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, 
 inline void aligned(const void* at, const char* what) {
   if ((uintptr_t)at % 16) complain(what);
 }
+static u64 chance = CHAOS;
+inline u32 up_to(u32 most) {
+  chance = chance * 6364136223846793005ull + 1442695040888963407ull;
+  return (u32)(chance >> 33) % most;
+}
+// Sixteen bytes travel as two halves of eight that may arrive apart, either first.
 inline void store_word(u64* to, u64 word) { *to = word; }
-inline void load_words(const u64* from, u64& a, u64& b) {
+inline void store_two(void* to, u64 a, u64 b) {
+  const u64 words[2] = {a, b};
+  const u32 first = up_to(2);
+  ((u64*)to)[first] = words[first];
+  give_way();
+  ((u64*)to)[1 - first] = words[1 - first];
+}
+inline void load_two(const void* from, u64& a, u64& b) {
   aligned(from, "a pair of words that is not aligned");
   give_way();
-  a = from[0];
-  b = from[1];
-}
-inline void store_whole(void* to, u64 a, u64 b) { ((u64*)to)[0] = a; ((u64*)to)[1] = b; }
-inline void load_whole(const void* from, u64& a, u64& b) {
-  aligned(from, "a packet that is not aligned");
-  give_way();
   a = ((const u64*)from)[0];
+  give_way();
   b = ((const u64*)from)[1];
 }
 inline u32 read_volatile(const u32* from) { return *from; }
@@ -161,11 +171,6 @@ inline void expect_bytes(u64* barrier, u32 bytes) {
 }
 struct Copy { void* to; const void* from; u32 bytes; u64* barrier; int due; };
 static std::vector<Copy> copies;  // on their way
-static u64 chance = CHAOS;
-inline u32 up_to(u32 most) {
-  chance = chance * 6364136223846793005ull + 1442695040888963407ull;
-  return (u32)(chance >> 33) % most;
-}
 inline void arrive(const Copy& copy) {
   memcpy(copy.to, copy.from, copy.bytes);
   *copy.barrier -= copy.bytes;
