@@ -66,7 +66,7 @@ def test_ttft_follows_the_prompt_length_beyond_the_knee(
 
         return once
 
-    found = measure.compare({f"prompt:{n}": arm(n) for n in lengths})
+    found = measure.compare({f"prompt:{n}": arm(n) for n in lengths}, rounds=sizes.costly_rounds)
     ttft = {
         n: stats.estimate_mean(found.samples[f"prompt:{n}"], unit="s", resampled="round")
         for n in lengths
@@ -105,7 +105,7 @@ def test_one_average_over_both_phases_misleads(measure, judge, sizes):
 
         return once
 
-    found = measure.compare({f"prompt:{n}": arm(n) for n in lengths})
+    found = measure.compare({f"prompt:{n}": arm(n) for n in lengths}, rounds=sizes.costly_rounds)
     faults = (*found.faults, *why_uncovered(r for n in lengths for r in rounds[n][1:]))
     short, long = lengths
     averages = {

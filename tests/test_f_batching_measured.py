@@ -99,7 +99,7 @@ def test_it_multiplies_aggregate_throughput(measure, judge, sizes):
         f"continuous batch {batch}": (measure.engine("continuous", shape), shape)
         for batch, shape in shapes.items()
     }
-    found = measure.compare_shaped(arms)
+    found = measure.compare_shaped(arms, rounds=sizes.costly_rounds)
     alone, together = arms
     judge(
         found.ratio(alone, together).times(sizes.batch),
