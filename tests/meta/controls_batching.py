@@ -110,7 +110,7 @@ CONTROLS = {
                 Outcome.REFUTED, {"once_s": 0.0, "per_row_s": 20e-3}, "aggregate"
             ),
             "an ITL that falls as rows are added": Fault(
-                Outcome.REFUTED, {"once_s": 40e-3, "per_row_s": -1e-3}, "^ITL .* batch 16$"
+                Outcome.REFUTED, {"once_s": 40e-3, "per_row_s": -1e-3}, "^ITL .* batch 4$"
             ),
         },
     ),

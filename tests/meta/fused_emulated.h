@@ -3,6 +3,7 @@
 // Slow, deterministic, and without the races that only hardware has; a program that deadlocks here
 // would deadlock there. With a CHAOS other than 0, from which all chance comes, blocks and warps fall
 // asleep for a while, and bulk copies arrive late and in any order.
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cmath>
@@ -28,7 +29,7 @@ struct alignas(16) uint4 { u32 x, y, z, w; };
 #define KERNEL extern "C"
 
 struct Meeting { int arrived = 0; long round = 0; };
-struct Thread { ucontext_t context; int id, block; bool done; };
+struct Thread { ucontext_t context; jmp_buf place; int id, block; bool begun, done; };
 struct Block {
   Meeting all, warp[32];
   float lanes[32][32];
@@ -38,7 +39,7 @@ struct Block {
 static std::vector<Thread> threads;
 static std::vector<Block> blocks;
 static Thread* self;
-static ucontext_t scheduler;
+static jmp_buf scheduler;
 static int block_size;
 static bool complained;  // the program asked for what a GPU does not do
 #ifndef CHAOS
@@ -54,7 +55,15 @@ inline void complain(const char* what, int number = 0) {
   fputs("\n", stderr);
   complained = true;
 }
-inline void give_way() { swapcontext(&self->context, &scheduler); }
+// Jumps, because to change contexts asks the operating system for the mask of signals each time.
+inline void give_way() { if (!_setjmp(self->place)) _longjmp(scheduler, 1); }
+inline void go_on(Thread& t) {
+  self = &t;
+  if (_setjmp(scheduler)) return;
+  if (t.begun) _longjmp(t.place, 1);
+  t.begun = true;
+  setcontext(&t.context);
+}
 inline int thread_id() { return self->id; }
 inline int lane_id() { return self->id % 32; }
 inline int block_id() { return self->block; }
@@ -223,7 +232,7 @@ extern "C" int run_step(const Step* step) {
     getcontext(&t.context);
     t.context.uc_stack.ss_sp = &stacks[i << 16];
     t.context.uc_stack.ss_size = 1 << 16;
-    t.context.uc_link = &scheduler;
+    t.context.uc_link = nullptr;  // nobody returns: who is done gives way for good
     makecontext(&t.context, run_thread, 0);
   }
   int sweeps = 0;
@@ -243,8 +252,7 @@ extern "C" int run_step(const Step* step) {
       if (t.done) continue;
       busy = true;
       if (sleeps) continue;
-      self = &t;
-      swapcontext(&scheduler, &t.context);
+      go_on(t);
     }
   }
   for (Block& block : blocks) free(block.memory);

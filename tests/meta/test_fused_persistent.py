@@ -33,11 +33,32 @@ def emulated(tmp_path_factory):
         defined = [f"-D{name}={value}" for name, value in constants.items()]
         source = ROOT / "tests/meta/fused_emulated.h"
         command = ["g++", "-O1", "-std=c++17", "-fPIC", "-shared", "-w", "-x", "c++"]
+        command += ["-U_FORTIFY_SOURCE"]  # which takes a jump between stacks for a fault
         command += [f"-I{ROOT / 'engines'}", *defined, str(source), "-o", str(library)]
         subprocess.run(command, check=True)
         return ctypes.CDLL(str(library))
 
     return build
+
+
+TIE = 2 * 2**-9
+"""fp16's error of logits near 2, for two of them: so far from the best one a token may be."""
+
+
+def fp16_model(family="qwen3", method=None, **sizes):
+    """An untrained model in fp16, or with its weights in a fused format."""
+    from engines.fused_formats import with_weight_only
+    from tests.meta.fused_models import fused_model
+
+    loaded = fused_model(family, dtype="float16", **sizes)
+    return with_weight_only(loaded, method) if method else loaded
+
+
+def gap(emulated, loaded, length=118, **options):
+    """How far [logits] the worst token after a prompt is below the plain model's best one."""
+    from tests.meta.fused_models import prompt, worst_gap
+
+    return worst_gap(loaded, prompt(length), decoded(emulated, loaded, prompt(length), **options))
 
 
 def decoded(emulated, loaded, prompt_ids, **options):
@@ -92,17 +113,11 @@ FIVE_PAIRS = {"vocab_size": 320, "num_hidden_layers": 1}
     ids=["qwen3", "llama", "int8", "nf4", "wide", "three queries per key", "odd heads", "odd rows"],
 )
 def test_its_tokens_are_the_plain_models(emulated, family, method, sizes):
-    """fp16: each token is the best or, within the format's error of logits near 2, as good."""
-    from engines.fused_formats import with_weight_only
-    from tests.meta.fused_models import fused_model, prompt, worst_gap
-
-    loaded = fused_model(family, dtype="float16", **sizes)
-    if method:
-        loaded = with_weight_only(loaded, method)
+    """Each token is the best or, within the format's error, as good."""
     stages = 2 if sizes and sizes is not FIVE_PAIRS else STAGES[family]
     steps = 12 if sizes is FIVE_PAIRS else 2
-    tokens = decoded(emulated, loaded, prompt(118), steps=steps, STAGES=stages)
-    assert worst_gap(loaded, prompt(118), tokens) <= 2 * 2**-9
+    loaded = fp16_model(family, method, **sizes)
+    assert gap(emulated, loaded, steps=steps, STAGES=stages) <= TIE
 
 
 def test_the_residual_stream_is_the_plain_models(emulated):
@@ -123,25 +138,18 @@ def test_the_residual_stream_is_the_plain_models(emulated):
 
 
 def test_a_sine_for_a_cosine_is_seen(emulated):
-    from tests.meta.fused_models import fused_model, prompt, worst_gap
-
     def swap(step):
         step.argument[4], step.argument[5] = step.argument[5], step.argument[4]
 
-    loaded = fused_model("qwen3", dtype="float16")
-    tokens = decoded(emulated, loaded, prompt(20), steps=2, fault=swap, HINTED=31)
-    assert worst_gap(loaded, prompt(20), tokens) > 0.05
+    assert gap(emulated, fp16_model(), 20, steps=2, fault=swap, HINTED=31) > 0.05
 
 
 def test_a_sender_that_is_never_counted_ends_the_step_and_is_seen(emulated):
-    from tests.meta.fused_models import fused_model, prompt
-
     def lose_one(step):
         step.control[32] = -1  # the first to count itself in makes it 0
 
-    loaded = fused_model("qwen3", dtype="float16")
     with pytest.raises(AssertionError, match="somebody waited in vain"):
-        decoded(emulated, loaded, prompt(20), steps=1, fault=lose_one, HINTED=31)
+        gap(emulated, fp16_model(), 20, steps=1, fault=lose_one, HINTED=31)
 
 
 def test_what_it_cannot_run_is_named():
@@ -178,58 +186,37 @@ def test_it_compiles_for_hopper(tmp_path):
 
 @pytest.mark.parametrize("refills", ["0xf0f0f00f0", "0xf0f0f00f", "0x20101301", "0x1f000000"])
 def test_its_tokens_do_not_depend_on_when_weights_are_asked_for(emulated, refills):
-    from tests.meta.fused_models import fused_model, prompt, worst_gap
-
-    loaded = fused_model("qwen3", dtype="float16")
-    tokens = decoded(emulated, loaded, prompt(118), steps=2, STAGES=5, REFILLS=refills)
-    assert worst_gap(loaded, prompt(118), tokens) <= 2 * 2**-9
+    assert gap(emulated, fp16_model(), steps=2, STAGES=5, REFILLS=refills) <= TIE
 
 
 @pytest.mark.parametrize(("method", "stages"), [(None, 2), ("int8", 4), ("nf4", 2), ("nf4", 4)])
 def test_inputs_of_several_bulk_copies(emulated, method, stages):
     """Tiles of 16 tokens hold 512 packets here, and 4,096 hidden units take 684."""
-    from engines.fused_formats import with_weight_only
-    from tests.meta.fused_models import fused_model, prompt, worst_gap
-
     sizes = {"hidden_size": 512, "intermediate_size": 4096, "num_attention_heads": 8}
-    loaded = fused_model("qwen3", dtype="float16", num_hidden_layers=1, **sizes)
-    if method:
-        loaded = with_weight_only(loaded, method)
-    tokens = decoded(emulated, loaded, prompt(118), steps=2, STAGES=stages, HINTED=31, TILE=16)
-    assert worst_gap(loaded, prompt(118), tokens) <= 2 * 2**-9
+    loaded = fp16_model(method=method, num_hidden_layers=1, **sizes)
+    assert gap(emulated, loaded, steps=2, STAGES=stages, HINTED=31, TILE=16) <= TIE
 
 
 @pytest.mark.parametrize(("method", "seed"), [(None, 1), ("nf4", 2)])
 def test_its_tokens_do_not_depend_on_who_is_late(emulated, method, seed):
     """Blocks and warps fall asleep, copies arrive late and in any order."""
-    from engines.fused_formats import with_weight_only
-    from tests.meta.fused_models import fused_model, prompt, worst_gap
-
-    loaded = fused_model("qwen3", dtype="float16")
-    if method:
-        loaded = with_weight_only(loaded, method)
-    tokens = decoded(
-        emulated, loaded, prompt(118), steps=2, STAGES=5, CHAOS=seed, SPIN_LIMIT=500_000
-    )
-    assert worst_gap(loaded, prompt(118), tokens) <= 2 * 2**-9
+    late = {"CHAOS": seed, "SPIN_LIMIT": 500_000}
+    assert gap(emulated, fp16_model(method=method), steps=2, STAGES=5, **late) <= TIE
 
 
 def test_packets_of_one_pair(emulated):
     """Two numbers of the hidden state a block: each packet comes from another one."""
-    from tests.meta.fused_models import fused_model, prompt, worst_gap
-
-    loaded = fused_model("qwen3", dtype="float16", hidden_size=64, num_hidden_layers=1)
-    tokens = decoded(emulated, loaded, prompt(20), steps=2, blocks=32)
-    assert worst_gap(loaded, prompt(20), tokens) <= 2 * 2**-9
+    loaded = fp16_model(hidden_size=64, num_hidden_layers=1)
+    assert gap(emulated, loaded, 20, steps=2, blocks=32) <= TIE
 
 
 def test_half_a_packet_that_is_taken_for_a_whole_one_is_seen(emulated):
     """Planted fault: only the tag of a packet's second half is looked at."""
     import torch
 
-    from tests.meta.fused_models import fused_model, prompt
+    from tests.meta.fused_models import prompt
 
-    loaded = fused_model("qwen3", dtype="float16")
+    loaded = fp16_model()
     _, right = stepped(emulated, loaded, prompt(20), steps=1)
     _, wrong = stepped(emulated, loaded, prompt(20), steps=1, ONE_TAG=1)
     apart = (right.last_hidden().float() - wrong.last_hidden().float()).abs().nan_to_num(torch.inf)
