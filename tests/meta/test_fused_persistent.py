@@ -210,6 +210,15 @@ def test_packets_of_one_pair(emulated):
     assert gap(emulated, loaded, 20, steps=2, blocks=32) <= TIE
 
 
+def test_tags_begin_again_after_65536_layers(emulated):
+    """A packet has 16 bits of its tag: the layers of these steps have 65535, 0, 1 and 2."""
+
+    def long_since(step):
+        step.control[0] = 32767
+
+    assert gap(emulated, fp16_model(), 20, steps=2, fault=long_since) <= TIE
+
+
 def test_half_a_packet_that_is_taken_for_a_whole_one_is_seen(emulated):
     """Planted fault: only the tag of a packet's second half is looked at."""
     import torch
