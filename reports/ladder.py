@@ -74,7 +74,7 @@ def rungs(run: RunFile) -> list[Rung]:
     """
     rows = [row for row in run.rows if row.batch_size == 1 and row.phase == "decode"]
     rows = [row for row in rows if row.engine in (*ORDER, *BESIDE)]
-    rows = _most_frequent_setting(rows)
+    rows = _of_one_setting(rows)
     known, climbed = bandwidths(run), list[Rung]()
     for engine in ORDER:
         row = next((row for row in rows if row.engine == engine), None)
@@ -90,12 +90,16 @@ def rungs(run: RunFile) -> list[Rung]:
     return climbed + found
 
 
-def _most_frequent_setting(rows: list[EngineRow]) -> list[EngineRow]:
+def _of_one_setting(rows: list[EngineRow]) -> list[EngineRow]:
+    """Rows of the setting with the most rungs; where two have as many, with the most engines."""
+
     def setting(row: EngineRow) -> tuple[str, int, int]:
         return row.device, row.prompt_tokens, row.new_tokens
 
-    engines_of = Counter(s for s, _ in {(setting(row), row.engine) for row in rows})
-    if not engines_of:
+    measured = {(setting(row), row.engine) for row in rows}
+    if not measured:
         return []
-    chosen = max(engines_of, key=lambda s: engines_of[s])
+    engines_of = Counter(s for s, _ in measured)
+    rungs_of = Counter(s for s, engine in measured if engine in ORDER)
+    chosen = max(engines_of, key=lambda s: (rungs_of[s], engines_of[s]))
     return [row for row in rows if setting(row) == chosen]

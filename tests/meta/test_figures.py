@@ -132,6 +132,17 @@ def test_an_engine_that_is_no_rung_stands_beside_the_ladder_and_adds_nothing(tmp
     assert rungs(saved(tmp_path / "b.json", document)) == []
 
 
+def test_one_rung_is_a_ladder_though_more_engines_have_another_output_length(tmp_path):
+    document = gpu_run(1)
+    rows = [row for row in document["experiment"]["rows"] if row["batch_size"] == 1]
+    one = next(row for row in rows if row["engine"] == "fused")
+    peer = next(row for row in rows if row["engine"] == "continuous")
+    longer = {"new_tokens": 10 * peer["new_tokens"]}
+    peers = [peer | longer, peer | longer | {"engine": "continuous_graph"}]
+    document["experiment"]["rows"] = [one, *peers]
+    assert [rung.row.engine for rung in rungs(saved(tmp_path / "a.json", document))] == ["fused"]
+
+
 def test_a_model_larger_than_16_gb_is_drawn_on_its_own_card():
     shape, card = find_shape("qwen3-8b-shape"), gallery.machine_named("H200")
     assert gallery._memory(shape, card, []).caption.startswith(
