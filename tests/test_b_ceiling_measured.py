@@ -21,14 +21,14 @@ SAME = 0.03
 
 
 @pytest.mark.control
-def test_one_engine_against_itself_shows_no_difference(measure, judge):
+def test_one_engine_against_itself_shows_no_difference(measure, judge, sizes):
     """A/A control: if the instrument sees a difference here, no timed verdict can be trusted.
 
     Twice the rounds of other comparisons, because it should not be this one that stays undecided.
     """
     naive = measure.engine("naive", measure.shape())
     found = measure.compare_built(
-        {"A": naive, "A again": naive}, measure.shape(), rounds=2 * measure.sizes.rounds
+        {"A": naive, "A again": naive}, measure.shape(), rounds=2 * sizes.rounds
     )
     judge(
         found.ratio("A", "A again"),

@@ -1,8 +1,8 @@
 // Runs fused_persistent.cu on a CPU: every GPU thread is a coroutine of one operating system thread.
 // A coroutine gives way where a GPU thread may wait: at barriers, at shuffles, for words and copies.
-// Slow, deterministic, and without the races that only hardware has; a program that deadlocks here
-// would deadlock there. With a CHAOS other than 0, from which all chance comes, blocks and warps fall
-// asleep for a while, and bulk copies arrive late and in any order.
+// Slow, deterministic, and without most of the races that hardware has; a program that deadlocks here
+// would deadlock there. Two words that are stored together arrive apart. With a CHAOS other than 0 blocks
+// and warps fall asleep for a while, and bulk copies arrive late and in any order; all chance comes from it.
 #include <setjmp.h>
 #include <ucontext.h>
 

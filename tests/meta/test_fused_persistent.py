@@ -126,8 +126,7 @@ def test_the_residual_stream_is_the_plain_models(emulated):
 
     from tests.meta.fused_models import fused_model, prompt
 
-    loaded = fused_model("qwen3", dtype="float16")
-    tokens, step = stepped(emulated, loaded, prompt(20), steps=2)
+    tokens, step = stepped(emulated, fp16_model(), prompt(20), steps=2)
     exact = fused_model("qwen3", dtype="float32").model
     given = []
     exact.model.norm.register_forward_hook(lambda _module, inputs, _out: given.append(inputs[0]))
@@ -157,7 +156,7 @@ def test_what_it_cannot_run_is_named():
     from engines.fused_weights import FusedWeights
     from tests.meta.fused_models import fused_model
 
-    half = FusedWeights.of(fused_model("qwen3", dtype="float16").model, 64)
+    half = FusedWeights.of(fp16_model().model, 64)
     assert refusal(half, 1, BLOCKS) is None
     assert refusal(half, 2, BLOCKS) == "batch size 2"
     assert refusal(half, 1, 200) == "hidden size 256 for 200 blocks"
@@ -234,9 +233,9 @@ def test_half_a_packet_that_is_taken_for_a_whole_one_is_seen(emulated):
 
 def test_threads_of_a_block_that_do_not_wait_for_each_other_are_seen(emulated):
     """Planted fault: barriers of a block let everybody pass."""
-    from tests.meta.fused_models import fused_model, prompt, worst_gap
+    from tests.meta.fused_models import prompt, worst_gap
 
-    loaded = fused_model("qwen3", dtype="float16")
+    loaded = fp16_model()
     try:
         tokens = decoded(emulated, loaded, prompt(118), steps=2, CHAOS=1, SPIN_LIMIT=5_000, UNMET=1)
     except AssertionError:

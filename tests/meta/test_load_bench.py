@@ -52,23 +52,24 @@ def test_on_a_cpu_a_server_starts_when_it_is_asked_for(monkeypatch):
     assert started == [LOCKED]
 
 
-@pytest.mark.parametrize(("passed_s", "known"), [(5, True), (100, False)])
-def test_the_client_of_a_moment_ago_is_the_same_client(passed_s, known, monkeypatch):
-    """The second sweep gets the first one's calibration, unless that is long past."""
+@pytest.mark.parametrize(("sweep_s", "known"), [(5, True), (100, False)])
+def test_the_client_of_a_moment_ago_is_the_same_client(sweep_s, known, monkeypatch):
+    """The second sweep gets the calibration from before the first, unless that is long past."""
     from fixtures import load_bench
 
     now, given = [0.0], []
 
     def run_sweep(target, *, calibration, **_):
-        given.append(calibration)
-        return SimpleNamespace(calibration=calibration or f"of {target.name}")
+        given.append(calibration and calibration.of)
+        made = SimpleNamespace(of=f"of {target.name}", measured_s=now[0])
+        now[0] += sweep_s
+        return SimpleNamespace(calibration=calibration or made)
 
     monkeypatch.setattr(load_bench, "run_sweep", run_sweep)
     monkeypatch.setattr(load_bench.time, "monotonic", lambda: now[0])
     bench, *_ = bench_on("cuda", monkeypatch)
     bench.sweep(LOCKED)
     bench.long_answers(LOCKED)
-    now[0] += passed_s
     bench.sweep(CONTINUOUS)
     assert given == [None, f"of {LOCKED}", f"of {LOCKED}" if known else None]
 
