@@ -52,7 +52,8 @@ __device__ void take_heads(const Step& step, const Shared& shared, const Gains& 
     const int kind = item < GROUP ? 0 : item - GROUP + 1, lane = lane_id();
     const int start = kind == 0 ? (slice.head * GROUP + item) * HEAD_DIM
                                 : QUERY + (kind - 1) * KEY + slice.head * HEAD_DIM;
-    float value[PER_LANE];
+    OfLane turned, vector;
+    float* value = vector.at;
     int at[PER_LANE / 2];
 #pragma unroll
     for (int i = 0; i < PER_LANE / 2; ++i) at[i] = start + lane * PER_LANE + 2 * i;
@@ -65,17 +66,16 @@ __device__ void take_heads(const Step& step, const Shared& shared, const Gains& 
 #pragma unroll
       for (int i = 0; i < PER_LANE; ++i) value[i] *= scale * (kind ? gains.key[i] : gains.query[i]);
     }
+    const int column = lane * PER_LANE, angle = column % (HEAD_DIM / 2);
+    const OfLane cosines = *(const OfLane*)&shared.turns[0][angle], sines = *(const OfLane*)&shared.turns[1][angle];
 #pragma unroll
     for (int i = 0; i < PER_LANE; ++i) {
-      const int column = lane * PER_LANE + i, angle = column % (HEAD_DIM / 2);
-      const float other = shuffle_xor(value[i], 16);
-      if (kind < 2) {
-        const float turned = (lane < 16 ? -other : other) * shared.turns[1][angle];
-        value[i] = value[i] * shared.turns[0][angle] + turned;
-      }
-      if (kind == 0) queries[item * HEAD_DIM + column] = value[i] * SCORE_SCALE;
-      else fresh[(kind - 1) * HEAD_DIM + column] = float_half(value[i]);
+      const float other = shuffle_xor(value[i], 16), sine = lane < 16 ? -sines.at[i] : sines.at[i];
+      turned.at[i] = kind < 2 ? value[i] * cosines.at[i] + other * sine : value[i];
+      if (kind == 0) turned.at[i] *= SCORE_SCALE;
+      else fresh[(kind - 1) * HEAD_DIM + column + i] = float_half(turned.at[i]);
     }
+    if (kind == 0) *(OfLane*)(queries + item * HEAD_DIM + column) = turned;
   }
   sync_block();
 }
@@ -86,8 +86,7 @@ constexpr int SCORES = power_of_two(TOKENS * GROUP);
 // This warp's part of a slice: lane `lane_of(token + TOKENS * head)` looks after one of its scores.
 // `left`: how many of the tokens, WARPS apart, there are.
 __device__ void attend_tile(const u16* const* keys, const u16* const* values, int left,
-                            const float (*query)[PER_LANE], bool fresh, float& top, float& total,
-                            float (*average)[PER_LANE]) {
+                            const OfLane* query, bool fresh, float& top, float& total, OfLane* average) {
   float scores[SCORES] = {};
 #pragma unroll
   for (int u = 0; u < TOKENS; ++u) {
@@ -96,7 +95,7 @@ __device__ void attend_tile(const u16* const* keys, const u16* const* values, in
 #pragma unroll
     for (int g = 0; g < GROUP; ++g)
 #pragma unroll
-      for (int i = 0; i < PER_LANE; ++i) scores[u + TOKENS * g] += k[i] * query[g][i];
+      for (int i = 0; i < PER_LANE; ++i) scores[u + TOKENS * g] += k[i] * query[g].at[i];
   }
   const int mine = lane_of(lane_id()) % SCORES;
   const bool counts = mine % TOKENS < left;
@@ -117,34 +116,38 @@ __device__ void attend_tile(const u16* const* keys, const u16* const* values, in
   for (int g = 0; g < GROUP; ++g) {
     const float kept = fresh ? 0 : shuffle(shrink, lane_of(TOKENS * g));
 #pragma unroll
-    for (int i = 0; i < PER_LANE; ++i) average[g][i] *= kept;
+    for (int i = 0; i < PER_LANE; ++i) average[g].at[i] *= kept;
   }
 #pragma unroll
   for (int u = 0; u < TOKENS; ++u) {
-    float v[PER_LANE];
-    load_halves<PER_LANE>(values[u] + lane_id() * PER_LANE, v);
+    float v[PER_LANE] = {};  // of no token: nothing, for what lies there may be no number
+    if (u < left) load_halves<PER_LANE>(values[u] + lane_id() * PER_LANE, v);
 #pragma unroll
     for (int g = 0; g < GROUP; ++g) {
       const float share = shuffle(weight, lane_of(u + TOKENS * g));
 #pragma unroll
-      for (int i = 0; i < PER_LANE; ++i) average[g][i] += u < left ? share * v[i] : 0;
+      for (int i = 0; i < PER_LANE; ++i) average[g].at[i] += share * v[i];
     }
   }
 }
 
+// A warp's softmax over its tokens, for one head: the highest score, and the sum of what is left of all.
+struct Softmax { float top, total; };
+struct alignas(16) OfWarps { Softmax at[WARPS]; };
+
 // What the warps of this block found, put together and sent.
-__device__ void send_part(const float* averages, const float* tops, const float* totals,
-                          const Slice& slice, u64* parts, u32 tag) {
+__device__ void send_part(const float* averages, const OfWarps* found, const Slice& slice, u64* parts, u32 tag) {
   for (int pair = thread_id(); pair < GROUP * HEAD_DIM / 2; pair += THREADS) {
     const int g = 2 * pair / HEAD_DIM, head = slice.head * GROUP + g, column = 2 * pair % HEAD_DIM;
+    const OfWarps all = found[g];
     float top = NEGATIVE_INFINITY, sum = 0, a = 0, b = 0;
 #pragma unroll
-    for (int w = 0; w < WARPS; ++w) top = tops[w * GROUP + g] > top ? tops[w * GROUP + g] : top;
+    for (int w = 0; w < WARPS; ++w) top = all.at[w].top > top ? all.at[w].top : top;
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) {
-      const float share = exponential(tops[w * GROUP + g] - top);  // of a warp without tokens: 0
+      const float share = exponential(all.at[w].top - top);  // of a warp without tokens: 0
       const float2 from = *(const float2*)(averages + (w * GROUP + g) * HEAD_DIM + column);
-      sum += share * totals[w * GROUP + g];
+      sum += share * all.at[w].total;
       a += share * from.x;
       b += share * from.y;
     }
@@ -163,16 +166,14 @@ __device__ void attend(const Step& step, Shared& shared, const Layer& layer, con
   const int warp = thread_id() / 32, lane = lane_id();
   float* queries = shared.input;
   float* averages = queries + GROUP * HEAD_DIM;        // [WARPS, GROUP, HEAD_DIM]
-  float* tops = averages + WARPS * GROUP * HEAD_DIM;   // [WARPS, GROUP]
-  float* totals = tops + WARPS * GROUP;
-  u16* fresh = (u16*)(totals + WARPS * GROUP);         // key, value
+  OfWarps* found = (OfWarps*)(averages + WARPS * GROUP * HEAD_DIM);  // [GROUP]
+  u16* fresh = (u16*)(found + GROUP);                  // key, value
   const bool newest = slice.end == position + 1;
   take_heads(step, shared, gains, slice, newest, qkv, tag, queries, fresh);
-  float query[GROUP][PER_LANE], average[GROUP][PER_LANE] = {}, top = NEGATIVE_INFINITY, total = 0;
+  OfLane query[GROUP], average[GROUP] = {};
+  float top = NEGATIVE_INFINITY, total = 0;
 #pragma unroll
-  for (int g = 0; g < GROUP; ++g)
-#pragma unroll
-    for (int i = 0; i < PER_LANE; ++i) query[g][i] = queries[g * HEAD_DIM + lane * PER_LANE + i];
+  for (int g = 0; g < GROUP; ++g) query[g] = *(const OfLane*)(queries + g * HEAD_DIM + lane * PER_LANE);
 #pragma unroll 1
   for (int tile = 0, begin = slice.begin; begin < slice.end; ++tile, begin += TILE) {
     if (tile) {
@@ -193,24 +194,20 @@ __device__ void attend(const Step& step, Shared& shared, const Layer& layer, con
     attend_tile(keys, values, left, query, tile == 0, top, total, average);
   }
   const int mine = lane_of(lane) % SCORES, head = mine / TOKENS;
-  if (mine % TOKENS == 0 && head < GROUP) {
-    tops[warp * GROUP + head] = top;
-    totals[warp * GROUP + head] = total;
-  }
+  if (mine % TOKENS == 0 && head < GROUP) found[head].at[warp] = {top, total};
 #pragma unroll
   for (int g = 0; g < GROUP; ++g)
-#pragma unroll
-    for (int i = 0; i < PER_LANE; ++i)
-      averages[(warp * GROUP + g) * HEAD_DIM + lane * PER_LANE + i] = average[g][i];
+    *(OfLane*)(averages + (warp * GROUP + g) * HEAD_DIM + lane * PER_LANE) = average[g];
   sync_block();
-  send_part(averages, tops, totals, slice, parts, tag);
+  send_part(averages, found, slice, parts, tag);
+  sync_block();
+  if (thread_id() == 0) count_in(step, PARTS_SENT);
   if (newest) {  // who holds the newest token stores it for the steps to come
     for (int column = thread_id(); column < HEAD_DIM; column += THREADS) {
       const i64 to = ((i64)slice.head * CAPACITY + position) * HEAD_DIM + column;
       layer.keys[to] = fresh[column];
       layer.values[to] = fresh[HEAD_DIM + column];
     }
+    sync_block();
   }
-  sync_block();
-  if (thread_id() == 0) count_in(step, PARTS_SENT);
 }

@@ -55,9 +55,10 @@ __device__ __forceinline__ u32 low_halves(u32 a, u32 b) { return __byte_perm(a, 
 __device__ __forceinline__ u32 high_halves(u32 a, u32 b) { return __byte_perm(a, b, 0x7632); }
 template <int N>
 __device__ __forceinline__ void load_halves(const u16* from, float* to) {
+  struct alignas(2 * N) Pairs { u32 at[N / 2]; } const pairs = *(const Pairs*)from;
 #pragma unroll
   for (int i = 0; i < N / 2; ++i) {
-    const float2 pair = two_halves(((const u32*)from)[i]);
+    const float2 pair = two_halves(pairs.at[i]);
     to[2 * i] = pair.x;
     to[2 * i + 1] = pair.y;
   }
@@ -135,8 +136,6 @@ __device__ __forceinline__ void start_barrier(u64* barrier) {
 __device__ __forceinline__ void fence_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
-// Between what threads did with shared memory and bulk copies into the same place.
-__device__ __forceinline__ void fence_copies() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 __device__ __forceinline__ void expect_bytes(u64* barrier, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                ::"r"(shared_address(barrier)), "r"(bytes) : "memory");

@@ -1,8 +1,8 @@
 """Weight-only int8 and nf4: how a matrix is stored for kernels that decode it in registers.
 
 int8 keeps one signed byte per weight and one fp32 scale per row. nf4 keeps four bits per weight, an
-index into 16 levels, and one fp32 scale per block of 64 columns; byte i of a block holds column i
-in its low half and column 32 + i in its high half, so that both halves meet neighbouring inputs.
+index into 16 levels, and one fp32 scale per block of 64 columns; byte i of a row holds column 2 i
+in its low half and column 2 i + 1 in its high half.
 
 Unlike LLM.int8() nothing is done to the activations: no outliers to find, no rounding, no second
 product. That is why these formats can be as fast as their bytes.
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 Format = Literal["int8", "nf4"]
 FORMATS: tuple[Format, ...] = ("int8", "nf4")
 BLOCK = 64
-HALF = BLOCK // 2
 # Quantiles of a normal distribution, scaled to [-1, 1] (Dettmers et al. 2023, appendix E).
 NF4_LEVELS = (
     -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
@@ -81,17 +80,17 @@ def encode_nf4(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     levels = torch.tensor(NF4_LEVELS, device=weight.device)
     borders = (levels[1:] + levels[:-1]) / 2
     codes = torch.bucketize(blocks / scales[:, :, None], borders).to(torch.uint8)
-    packed = codes[:, :, :HALF] | (codes[:, :, HALF:] << 4)
-    return packed.reshape(rows, columns // 2).contiguous(), scales.contiguous()
+    pairs = codes.view(rows, columns // 2, 2)
+    return pairs[:, :, 0] | (pairs[:, :, 1] << 4), scales.contiguous()
 
 
 def decode_nf4(codes: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     """The weights that nf4 codes stand for, [rows, columns] fp32."""
     levels = torch.tensor(NF4_LEVELS, device=codes.device)
     rows, blocks = scales.shape
-    packed = codes.view(rows, blocks, HALF)
-    both = torch.cat([levels[(packed & 15).long()], levels[(packed >> 4).long()]], dim=2)
-    return (both * scales[:, :, None]).view(rows, blocks * BLOCK)
+    pairs = torch.stack([codes & 15, codes >> 4], dim=2)
+    values = levels[pairs.long()].view(rows, blocks, BLOCK)
+    return (values * scales[:, :, None]).view(rows, blocks * BLOCK)
 
 
 def with_weight_only(loaded: LoadedModel, method: Format) -> LoadedModel:

@@ -4,32 +4,28 @@
 
 // Columns that 16 bytes of codes hold.
 __device__ constexpr int per_segment(int encoding) { return 8 << encoding; }
+// Halves from one plane of inputs to the next; of four-bit codes' four planes two in turn share their banks.
+template <int E, int COLUMNS>
+__device__ constexpr int plane() { return COLUMNS / per_segment(E) * 8 + (E == 2 ? 32 : 0); }
 
 // Four lanes share two blocks of 64 four-bit codes, a quarter of each per lane, every other pair of blocks
 // in reverse: that spreads what a warp reads at once over all banks.
 __device__ int block_turn(int segment) { return segment / 8 & 1; }
 
 // Where a column's input lies, so that neighbouring lanes read neighbouring 16 bytes of it: a lane
-// takes a segment of codes at a time, and of its columns eight from each plane. Four-bit codes come
-// as pairs of columns that are 32 apart.
+// takes a segment of codes at a time, and of its columns eight from each plane.
 template <int E, int COLUMNS>
 __device__ int place(int column) {
-  constexpr int PLANE = COLUMNS / per_segment(E) * 8;
   int inside = column % per_segment(E), segment = column / per_segment(E);
   if (E == 2) {
-    segment = column / 128 * 4 + column % 32 / 8;
-    inside = (column / 64 % 2 ^ block_turn(segment)) * 16 + column % 8 * 2 + column % 64 / 32;
+    segment = column / 128 * 4 + column % 64 / 16;
+    inside = (column / 64 % 2 ^ block_turn(segment)) * 16 + column % 16;
   }
-  return inside / 8 * PLANE + segment * 8 + inside % 8;
+  return inside / 8 * plane<E, COLUMNS>() + segment * 8 + inside % 8;
 }
 template <int E, int COLUMNS>
 __device__ void place_pair(u16* to, int column, u32 pair) {
-  if (E == 2) {
-    to[place<E, COLUMNS>(column)] = (u16)pair;
-    to[place<E, COLUMNS>(column + 1)] = (u16)(pair >> 16);
-  } else {
-    *(u32*)(to + place<E, COLUMNS>(column)) = pair;
-  }
+  *(u32*)(to + place<E, COLUMNS>(column)) = pair;
 }
 
 __device__ float warp_sum(float value) {
@@ -66,7 +62,6 @@ __device__ constexpr int lane_of(int k) {
   return lane;
 }
 
-__device__ constexpr int common_divisor(int a, int b) { return b ? common_divisor(b, a % b) : a; }
 __device__ constexpr int power_of_two(int n) { return n <= 1 ? 1 : 2 * power_of_two((n + 1) / 2); }
 
 __device__ float inverse_rms(const float* sums) {
@@ -157,95 +152,30 @@ __device__ void take_normed(const Step& step, Shared& shared, const Packet* pack
   sync_block();
 }
 
-// Packets `begin` to `end`, looked at in batches where they were sent, or where they were brought already;
-// `use` is called with each.
-template <int EACH, class Use>
-__device__ void each_packet(const Step& step, const Packet* packets, const Packet* brought, int begin, int end,
-                            u32 tag, const Use& use) {
-  constexpr int BATCH = EACH < 4 ? EACH : 4;
-  u32 asked = 0;
-#pragma unroll 1
-  for (int first = begin + thread_id(); first < end; first += BATCH * THREADS) {
-    Packet got[BATCH];
-#pragma unroll
-    for (int i = 0; i < BATCH; ++i) {
-      const int at = first + i * THREADS;
-      if (at < end) got[i] = brought ? brought[at - begin] : look(packets + at);
-    }
-#pragma unroll
-    for (int i = 0; i < BATCH; ++i) {
-      const int at = first + i * THREADS;
-      if (at >= end) continue;
-      await(step, packets + at, tag, got[i], asked);
-      use(at, got[i]);
-    }
-  }
-}
-
-// Packets in shared memory, from column `begin` to `end`, as pairs of columns that are 32 apart.
-template <int COLUMNS, int RUN>
-__device__ void pair_apart(u16* to, const Packet* brought, int begin, int end) {
-  for (int i = begin / 4 + thread_id(); i < end / 4; i += THREADS) {
-    const int column = i / 16 * 64 + i % 16 * 2;  // and its neighbour, and both 32 columns on
-    u32 pair[2];
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const int at = column + 32 * j, inside = at % RUN;
-      const int packet = (at / RUN - begin / RUN) * packets_of(RUN) + inside / PER_PACKET;
-      pair[j] = pair_of(brought[packet], inside % PER_PACKET / 2);
-    }
-    *(uint2*)(to + place<2, COLUMNS>(column)) = {low_halves(pair[0], pair[1]), high_halves(pair[0], pair[1])};
-  }
-}
-
-// An input for four-bit codes: bulk copies bring the packets into the tiles of the past, which nobody needs
-// then, and what is placed from there is placed 8 bytes at a time. What was brought too early is asked for again.
-template <int COLUMNS, int RUN>
-__device__ void take_apart(const Step& step, Shared& shared, const Packet* packets, u32 tag, Hint hint,
-                           u32 target, int& parity) {
-  constexpr int RUNS = COLUMNS / RUN, EACH = (RUNS * packets_of(RUN) + THREADS - 1) / THREADS;
-  constexpr int WHOLE_BLOCKS = 64 / common_divisor(64, RUN);  // runs that end where a block of 64 columns ends
-  constexpr int SPACE = sizeof(Shared::past) / sizeof(Packet) / packets_of(RUN) / WHOLE_BLOCKS * WHOLE_BLOCKS;
-  static_assert(SPACE > 0, "the tiles of the past are too small");
-  Packet* brought = (Packet*)shared.past;
-  if (hinted(hint) && thread_id() < 32) await_count(step, hint, target);
-#pragma unroll 1
-  for (int run = 0; run < RUNS; run += SPACE) {
-    const int runs = run + SPACE < RUNS ? SPACE : RUNS - run;
-    const int begin = run * packets_of(RUN), count = runs * packets_of(RUN);
-    if (thread_id() == 0) {
-      fence_copies();
-      expect_bytes(&shared.packets_full, count * sizeof(Packet));
-      copy_bulk(brought, packets + begin, count * sizeof(Packet), &shared.packets_full);
-    }
-    wait_full(&shared.packets_full, parity);
-    parity ^= 1;
-    each_packet<EACH>(step, packets, brought, begin, begin + count, tag,
-                      [&](int at, const Packet& packet) {
-                        if (!there(brought[at - begin], tag)) brought[at - begin] = packet;
-                      });
-    sync_block();
-    pair_apart<COLUMNS, RUN>((u16*)shared.input, brought, run * RUN, (run + runs) * RUN);
-    sync_block();
-  }
-}
-
 // Any other input than a normed one, as it was sent.
 template <int E, int COLUMNS, int RUN>
-__device__ void take(const Step& step, Shared& shared, const Packet* packets, u32 tag, Hint hint, u32 target,
-                     int& parity) {
+__device__ void take(const Step& step, Shared& shared, const Packet* packets, u32 tag, Hint hint, u32 target) {
   constexpr int ALL = COLUMNS / RUN * packets_of(RUN), EACH = (ALL + THREADS - 1) / THREADS;
-  if constexpr (E == 2) {
-    take_apart<COLUMNS, RUN>(step, shared, packets, tag, hint, target, parity);
-  } else {
-    await_hint(step, hint, target);
-    each_packet<EACH>(step, packets, nullptr, 0, ALL, tag, [&](int at, const Packet& packet) {
+  constexpr int BATCH = EACH < 4 ? EACH : 4;
+  u32 asked = 0;
+  await_hint(step, hint, target);
+#pragma unroll 1
+  for (int first = thread_id(); first < ALL; first += BATCH * THREADS) {
+    Packet got[BATCH];
+#pragma unroll
+    for (int i = 0; i < BATCH; ++i)
+      if (first + i * THREADS < ALL) got[i] = look(packets + first + i * THREADS);
+#pragma unroll
+    for (int i = 0; i < BATCH; ++i) {
+      const int at = first + i * THREADS;
       const Columns mine = columns_of_packet<RUN>(at);
+      if (at >= ALL) continue;
+      await(step, packets + at, tag, got[i], asked);
 #pragma unroll
       for (int j = 0; j < PER_PACKET / 2; ++j)
         if (j < mine.pairs)
-          place_pair<E, COLUMNS>((u16*)shared.input, mine.column + 2 * j, pair_of(packet, j));
-    });
-    sync_block();
+          place_pair<E, COLUMNS>((u16*)shared.input, mine.column + 2 * j, pair_of(got[i], j));
+    }
   }
+  sync_block();
 }

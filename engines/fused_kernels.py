@@ -83,9 +83,8 @@ def multiply_tile(
         values = load_input(x, gain, lanes, columns_ok, splits, SOURCE, COLUMNS, HEAD_DIM)
         return tl.sum(tile.to(tl.float32) * values[None, :], axis=1)
     columns_ok = lanes < COLUMNS // 2
-    low = (lanes // 32) * 64 + lanes % 32
-    low_values = load_input(x, gain, low, columns_ok, splits, SOURCE, COLUMNS, HEAD_DIM)
-    high_values = load_input(x, gain, low + 32, columns_ok, splits, SOURCE, COLUMNS, HEAD_DIM)
+    low_values = load_input(x, gain, 2 * lanes, columns_ok, splits, SOURCE, COLUMNS, HEAD_DIM)
+    high_values = load_input(x, gain, 2 * lanes + 1, columns_ok, splits, SOURCE, COLUMNS, HEAD_DIM)
     bits = tile.to(tl.int32)
     products = tl.load(levels + (bits & 15)) * low_values[None, :]
     products += tl.load(levels + (bits >> 4)) * high_values[None, :]

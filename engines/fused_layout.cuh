@@ -6,12 +6,13 @@ constexpr int QUERY = HEADS * HEAD_DIM, KEY = KV_HEADS * HEAD_DIM, GROUP = HEADS
 constexpr int CODES = 4096, STAGE = CODES + (ENCODING == 2 ? 512 : 0);
 constexpr int PADDED_HEADS = (HEADS + 1) / 2 * 2, PART = QUERY / 2 + PADDED_HEADS;
 constexpr int PER_LANE = HEAD_DIM / 32;
+struct alignas(4 * PER_LANE) OfLane { float at[PER_LANE]; };  // a lane's share of a head, loaded at once
 constexpr int PER_PACKET = 6;                  // halves
 constexpr int X_RUN = HIDDEN / GRID, INNER_RUN = FFN / GRID, UNIT = 16, UNITS = QUERY / UNIT;
 constexpr int LONGEST_RUN = INNER_RUN > X_RUN ? INNER_RUN : X_RUN;
 constexpr int SCRATCH = GROUP * HEAD_DIM * (WARPS + 1) + 2 * WARPS * GROUP + HEAD_DIM;
 __device__ constexpr int larger(int a, int b) { return a > b ? a : b; }
-constexpr int INPUT = larger(larger(HIDDEN, larger(QUERY, FFN)) / 2, SCRATCH);
+constexpr int INPUT = larger(larger(HIDDEN, larger(QUERY, FFN)) / 2 + (ENCODING == 2 ? 48 : 0), SCRATCH);
 constexpr float NEGATIVE_INFINITY = -3e38f;  // NVRTC knows no constant for the real one
 
 enum Phase { QKV, O, FFN_IN, DOWN, HEAD };
@@ -66,6 +67,13 @@ __device__ int begin_of(int phase, int warp) {
   return (int)((i64)warp * groups_of(phase) / ALL_WARPS);
 }
 
+// The pairs of rows of the head are dealt out one by one: all warps read neighbouring ones at a time, which
+// the memory gives faster than a stretch of its own for each warp.
+__device__ int head_pair(int warp, int i) {
+  constexpr int EACH = groups_of(HEAD) / ALL_WARPS;
+  return i < EACH ? i * ALL_WARPS + warp : EACH * ALL_WARPS + begin_of(HEAD, warp) - EACH * warp;
+}
+
 struct Row { int matrix, row; };
 
 __device__ Row row_at(int phase, int group, int r) {
@@ -95,18 +103,18 @@ constexpr int MOST_PIECES =
 
 struct Shared {
   alignas(16) float input[INPUT];  // a phase's input, as halves, or scratch of the attention
-  alignas(16) u16 past[2][2][TILE * HEAD_DIM];  // two tiles of keys and values
-  alignas(16) char ring[WARPS][STAGES][STAGE];
+  alignas(128) u16 past[2][2][TILE * HEAD_DIM];  // two tiles of keys and values; bulk copies to elsewhere are slow
+  alignas(128) char ring[WARPS][STAGES][STAGE];
   Piece pieces[WARPS][MOST_PIECES];
   alignas(16) Layer layers[LAYERS];
   alignas(8) u64 full[WARPS][STAGES];
-  u64 past_full[2], packets_full;
+  u64 past_full[2];
   float outbox[packets_of(LONGEST_RUN) * PER_PACKET];  // rows that this block has to send
   float residual[X_RUN];        // of the rows that this block owns
   alignas(16) float squares[WARPS];
   u32 levels[ENCODING == 2 ? 256 : 1][32];  // two codes at once, as halves; one copy per lane
   float best[WARPS][2];
-  float turns[2][HEAD_DIM / 2];  // cosines and sines of this position
+  alignas(16) float turns[2][HEAD_DIM / 2];  // cosines and sines of this position
 };
 
 struct Ring {
@@ -213,8 +221,9 @@ __device__ NOT_INLINED u32 fill(Shared& shared, const u16* head, u32 next, int p
       copy_piece(shared.layers[l], shared.pieces[local][p], to, full);
     } else {
       const int beyond = (l - LAYERS) * pieces + p;
-      const int group = begin_of(HEAD, warp) + beyond / chunks_of(HEAD);
-      if (group < begin_of(HEAD, warp + 1)) copy_head(head, group, beyond % chunks_of(HEAD), to, full);
+      const int i = beyond / chunks_of(HEAD);
+      if (i < begin_of(HEAD, warp + 1) - begin_of(HEAD, warp))
+        copy_head(head, head_pair(warp, i), beyond % chunks_of(HEAD), to, full);
     }
   }
   piece += stages - lane_id();

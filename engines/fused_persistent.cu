@@ -99,7 +99,6 @@ KERNEL void fused_step(const Step step) {
     for (int i = 0; i < WARPS * STAGES; ++i) start_barrier(&shared.full[0][0] + i);
     start_barrier(&shared.past_full[0]);
     start_barrier(&shared.past_full[1]);
-    start_barrier(&shared.packets_full);
     fence_barriers();
   }
   Ring ring = {};
@@ -122,7 +121,7 @@ KERNEL void fused_step(const Step step) {
   }
   const Slice slice = slice_of(block_id(), position + 1);
   NormGains gains_in = norm_gains(shared.layers[0].attention_norm);
-  int parity = 0, brought = 0;  // of the two tiles of the past, and of packets in their place
+  int parity = 0;  // of the two tiles of the past
   const u16* input = (const u16*)shared.input;
   LAP(0);
 
@@ -130,10 +129,8 @@ KERNEL void fused_step(const Step step) {
   for (int l = 0; l < LAYERS; ++l) {
     const Layer& layer = shared.layers[l];
     const u32 tag = before + l + 1;
-    if (slice.head >= 0 && thread_id() == 0) {
-      fence_copies();  // packets may have been put in the place of the tiles
+    if (slice.head >= 0 && thread_id() == 0)
       for (int tile = 0; tile < 2; ++tile) copy_past(shared, layer, slice, tile, position);
-    }
     Gains gains;
     if (slice.head >= 0) gains = load_gains(layer);
     float scale = row_scale<QKV>(shared, l, warp);
@@ -165,7 +162,7 @@ KERNEL void fused_step(const Step step) {
     };
     scale = row_scale<O>(shared, l, warp);
     const NormGains gains_ffn = norm_gains(layer.ffn_norm);
-    take<ENCODING, QUERY, UNIT>(step, shared, attended, tag, ATTENDED_SENT, UNITS * (l + 1), brought);
+    take<ENCODING, QUERY, UNIT>(step, shared, attended, tag, ATTENDED_SENT, UNITS * (l + 1));
     LAP(5);
     refill_at<BEFORE_O>(step, shared, ring, warp);
     multiply<O>(step, shared, ring, warp, input, scale, add_rows);
@@ -187,7 +184,7 @@ KERNEL void fused_step(const Step step) {
 
     scale = row_scale<DOWN>(shared, l, warp);
     gains_in = norm_gains(l + 1 < LAYERS ? shared.layers[l + 1].attention_norm : step.norm);
-    take<ENCODING, FFN, INNER_RUN>(step, shared, inner, tag, INNER_SENT, GRID * (l + 1), brought);
+    take<ENCODING, FFN, INNER_RUN>(step, shared, inner, tag, INNER_SENT, GRID * (l + 1));
     LAP(9);
     refill_at<BEFORE_DOWN>(step, shared, ring, warp);
     multiply<DOWN>(step, shared, ring, warp, input, scale, add_rows);
@@ -202,8 +199,9 @@ KERNEL void fused_step(const Step step) {
   if (ring.used) refill(step, shared, ring, warp, ring.used);
   Best best = {NEGATIVE_INFINITY, VOCAB};
   multiply<HEAD>(step, shared, ring, warp, input, 1, [&](int group, float a, float b) {
-    best = better(best, {a, 2 * group});
-    best = better(best, {b, 2 * group + 1});
+    const int row = 2 * head_pair(warp, group - begin_of(HEAD, warp));
+    best = better(best, {a, row});
+    best = better(best, {b, row + 1});
   });
   LAP(12);
   pick(step, shared, best);

@@ -35,6 +35,8 @@ LAPS = (
 """What the kernel measures of itself in cycles when its constant TIMED is 1."""
 SPIN_LIMIT = 1 << 22
 """Looks at a word, of some 0.7 µs each, before a block that waits gives up."""
+REFILLS_OF_LARGE = ("0x111111101", "0x111111111", "0x000101110")
+"""By encoding, for rows of 4,096 numbers: asking takes instructions, which nf4 has most of."""
 HINTS_BUT_X, ALL_HINTS = 0b11100, 0b11111
 """Where a counter is looked at before packets (bits: `Hint` in `fused_exchange.cuh`)."""
 PER_PACKET, UNIT = 6, 16
@@ -81,7 +83,7 @@ def definitions(weights: FusedWeights, capacity: int, blocks: int) -> dict[str, 
         "SPIN_LIMIT": SPIN_LIMIT,
         "TIMED": 0,
         "HINTED": ALL_HINTS if large else HINTS_BUT_X,
-        "REFILLS": "0x111111111" if large else "0x11111211",
+        "REFILLS": REFILLS_OF_LARGE[encoding] if large else "0x11111211",
     }
 
 

@@ -53,16 +53,16 @@ template <int PHASE, int N, int SETS>
 __device__ void add_segment(const Shared& shared, const char* const* stages, const u16* x, int first, int s,
                             bool there, Products* sums) {
   constexpr int R = rows_of(PHASE), E = encoding_of(PHASE), WORDS = per_segment(E) / 2;
-  constexpr int PLANE = columns_of(PHASE) / per_segment(E) * 8, BLOCKS = E == 2 ? 2 : 1;
+  constexpr int PLANE = plane<E, columns_of(PHASE)>(), BLOCKS = E == 2 ? 2 : 1;
   const WholeAddress levels = whole_address(&shared.levels[0][lane_id()]);
   u32 columns[WORDS];
 #pragma unroll
-  for (int plane = 0; plane < WORDS / 4; ++plane) {
-    const uint4 v = there ? *(const uint4*)(x + plane * PLANE + (first + s) * 8) : uint4{0, 0, 0, 0};
-    columns[4 * plane] = v.x;
-    columns[4 * plane + 1] = v.y;
-    columns[4 * plane + 2] = v.z;
-    columns[4 * plane + 3] = v.w;
+  for (int i = 0; i < WORDS / 4; ++i) {
+    const uint4 v = there ? *(const uint4*)(x + i * PLANE + (first + s) * 8) : uint4{0, 0, 0, 0};
+    columns[4 * i] = v.x;
+    columns[4 * i + 1] = v.y;
+    columns[4 * i + 2] = v.z;
+    columns[4 * i + 3] = v.w;
   }
 #pragma unroll
   for (int row = 0; row < N * R; row += 2) {

@@ -172,7 +172,6 @@ inline void fence_device() {}
 // A barrier counts bytes that are still to come (low half) and rounds that are over (high half).
 inline void start_barrier(u64* barrier) { *barrier = 0; }
 inline void fence_barriers() {}
-inline void fence_copies() {}
 inline void expect_bytes(u64* barrier, u32 bytes) {
   if (*barrier & 0xffffffff) complain("a barrier is used before its round is over");
   *barrier += bytes;
