@@ -83,8 +83,9 @@ def multiply_tile(
         values = load_input(x, gain, lanes, columns_ok, splits, SOURCE, COLUMNS, HEAD_DIM)
         return tl.sum(tile.to(tl.float32) * values[None, :], axis=1)
     columns_ok = lanes < COLUMNS // 2
-    low_values = load_input(x, gain, 2 * lanes, columns_ok, splits, SOURCE, COLUMNS, HEAD_DIM)
-    high_values = load_input(x, gain, 2 * lanes + 1, columns_ok, splits, SOURCE, COLUMNS, HEAD_DIM)
+    pairs = 2 * lanes[:, None] + tl.arange(0, 2)[None, :]
+    both = load_input(x, gain, pairs, pairs < COLUMNS, splits, SOURCE, COLUMNS, HEAD_DIM)
+    low_values, high_values = tl.split(both)
     bits = tile.to(tl.int32)
     products = tl.load(levels + (bits & 15)) * low_values[None, :]
     products += tl.load(levels + (bits >> 4)) * high_values[None, :]

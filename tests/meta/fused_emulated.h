@@ -215,6 +215,11 @@ static void run_thread() {
 }
 
 extern "C" int shared_bytes() { return sizeof(Shared); }
+// The pairs of rows of the head, warp after warp.
+extern "C" void head_pairs(int* to) {
+  for (int warp = 0; warp < ALL_WARPS; ++warp)
+    for (int i = 0; i < begin_of(HEAD, warp + 1) - begin_of(HEAD, warp); ++i) *to++ = head_pair(warp, i);
+}
 extern "C" int run_step(const Step* step) {
   given = step;
   block_size = THREADS;

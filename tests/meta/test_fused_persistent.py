@@ -120,6 +120,20 @@ def test_its_tokens_are_the_plain_models(emulated, family, method, sizes):
     assert gap(emulated, loaded, steps=steps, STAGES=stages) <= TIE
 
 
+@pytest.mark.parametrize("pairs", [160, 161, 191, 31])
+def test_each_pair_of_the_heads_rows_is_some_warps(emulated, pairs):
+    """Of 32 warps some take a pair more than others, and of 31 pairs one warp takes none."""
+    from engines.decode_state import DecodeState
+    from engines.fused_persistent import PersistentStep
+
+    loaded = fp16_model(vocab_size=2 * pairs, num_hidden_layers=1)
+    state = DecodeState(loaded.model, 1, 160)
+    state.allocate()
+    found = (ctypes.c_int * pairs)()
+    emulated(PersistentStep(state, BLOCKS, **FEW).constants).head_pairs(found)
+    assert sorted(found) == list(range(pairs))
+
+
 def test_the_residual_stream_is_the_plain_models(emulated):
     """Nearer than any token says: within twice the format's error of what the norm is given."""
     import torch
