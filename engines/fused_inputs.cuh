@@ -4,9 +4,9 @@
 
 // Columns that 16 bytes of codes hold.
 __device__ constexpr int per_segment(int encoding) { return 8 << encoding; }
-// Halves from one plane of inputs to the next; of four-bit codes' four planes two in turn share their banks.
+// Halves from one plane of inputs to the next.
 template <int E, int COLUMNS>
-__device__ constexpr int plane() { return COLUMNS / per_segment(E) * 8 + (E == 2 ? 32 : 0); }
+__device__ constexpr int plane() { return COLUMNS / per_segment(E) * 8 + (E == 2 ? PLANE_GAP : 0); }
 
 // Four lanes share two blocks of 64 four-bit codes, a quarter of each per lane, every other pair of blocks
 // in reverse: that spreads what a warp reads at once over all banks.

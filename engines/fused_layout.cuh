@@ -12,7 +12,8 @@ constexpr int X_RUN = HIDDEN / GRID, INNER_RUN = FFN / GRID, UNIT = 16, UNITS = 
 constexpr int LONGEST_RUN = INNER_RUN > X_RUN ? INNER_RUN : X_RUN;
 constexpr int SCRATCH = GROUP * HEAD_DIM * (WARPS + 1) + 2 * WARPS * GROUP + HEAD_DIM;
 __device__ constexpr int larger(int a, int b) { return a > b ? a : b; }
-constexpr int INPUT = larger(larger(HIDDEN, larger(QUERY, FFN)) / 2 + (ENCODING == 2 ? 48 : 0), SCRATCH);
+constexpr int PLANE_GAP = 32;  // halves between the four planes of inputs for four-bit codes: two in turn share banks
+constexpr int INPUT = larger((larger(HIDDEN, larger(QUERY, FFN)) + (ENCODING == 2 ? 3 * PLANE_GAP : 0)) / 2, SCRATCH);
 constexpr float NEGATIVE_INFINITY = -3e38f;  // NVRTC knows no constant for the real one
 
 enum Phase { QKV, O, FFN_IN, DOWN, HEAD };
