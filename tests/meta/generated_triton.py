@@ -82,7 +82,11 @@ def pretend(stack: ExitStack, capability: tuple[int, int], multiprocessors: int)
     raw_stream = "torch._C._cuda_getCurrentRawStream"
     stack.enter_context(mock.patch(raw_stream, return_value=0, create=True))
     target = GPUTarget("cuda", 10 * capability[0] + capability[1], 32)
-    driver = SimpleNamespace(get_current_target=lambda: target, get_current_device=lambda: 0)
+    driver = SimpleNamespace(
+        get_current_target=lambda: target,
+        get_current_device=lambda: 0,
+        get_current_stream=lambda _device: 0,
+    )
     triton.runtime.driver.set_active(driver)
 
 
