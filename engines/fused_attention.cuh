@@ -44,7 +44,8 @@ __device__ Gains load_gains(const Layer& layer) {
   return gains;
 }
 
-// Queries of the group, and where it is wanted the new key and value, normed and rotated: one vector per warp.
+// Queries of the group, and where it is wanted the new key and value, normed and rotated: one
+// vector per warp.
 __device__ void take_heads(const Step& step, const Shared& shared, const Gains& gains,
                            const Slice& slice, bool newest, const u64* qkv, u32 tag,
                            float* queries, u16* fresh) {
@@ -67,7 +68,8 @@ __device__ void take_heads(const Step& step, const Shared& shared, const Gains& 
       for (int i = 0; i < PER_LANE; ++i) value[i] *= scale * (kind ? gains.key[i] : gains.query[i]);
     }
     const int column = lane * PER_LANE, angle = column % (HEAD_DIM / 2);
-    const OfLane cosines = *(const OfLane*)&shared.turns[0][angle], sines = *(const OfLane*)&shared.turns[1][angle];
+    const OfLane cosines = *(const OfLane*)&shared.turns[0][angle],
+                 sines = *(const OfLane*)&shared.turns[1][angle];
 #pragma unroll
     for (int i = 0; i < PER_LANE; ++i) {
       const float other = shuffle_xor(value[i], 16), sine = lane < 16 ? -sines.at[i] : sines.at[i];
@@ -86,7 +88,8 @@ constexpr int SCORES = power_of_two(TOKENS * GROUP);
 // This warp's part of a slice: lane `lane_of(token + TOKENS * head)` looks after one of its scores.
 // `left`: how many of the tokens, WARPS apart, there are.
 __device__ void attend_tile(const u16* const* keys, const u16* const* values, int left,
-                            const OfLane* query, bool fresh, float& top, float& total, OfLane* average) {
+                            const OfLane* query, bool fresh, float& top, float& total,
+                            OfLane* average) {
   float scores[SCORES] = {};
 #pragma unroll
   for (int u = 0; u < TOKENS; ++u) {
@@ -131,12 +134,14 @@ __device__ void attend_tile(const u16* const* keys, const u16* const* values, in
   }
 }
 
-// A warp's softmax over its tokens, for one head: the highest score, and the sum of what is left of all.
+// A warp's softmax over its tokens, for one head: the highest score, and the sum of what is left of
+// all.
 struct Softmax { float top, total; };
 struct alignas(16) OfWarps { Softmax at[WARPS]; };
 
 // What the warps of this block found, put together and sent.
-__device__ void send_part(const float* averages, const OfWarps* found, const Slice& slice, u64* parts, u32 tag) {
+__device__ void send_part(const float* averages, const OfWarps* found, const Slice& slice,
+                          u64* parts, u32 tag) {
   for (int pair = thread_id(); pair < GROUP * HEAD_DIM / 2; pair += THREADS) {
     const int g = 2 * pair / HEAD_DIM, head = slice.head * GROUP + g, column = 2 * pair % HEAD_DIM;
     const OfWarps all = found[g];
@@ -173,7 +178,8 @@ __device__ void attend(const Step& step, Shared& shared, const Layer& layer, con
   OfLane query[GROUP], average[GROUP] = {};
   float top = NEGATIVE_INFINITY, total = 0;
 #pragma unroll
-  for (int g = 0; g < GROUP; ++g) query[g] = *(const OfLane*)(queries + g * HEAD_DIM + lane * PER_LANE);
+  for (int g = 0; g < GROUP; ++g)
+    query[g] = *(const OfLane*)(queries + g * HEAD_DIM + lane * PER_LANE);
 #pragma unroll 1
   for (int tile = 0, begin = slice.begin; begin < slice.end; ++tile, begin += TILE) {
     if (tile) {

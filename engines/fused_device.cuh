@@ -1,5 +1,5 @@
-// The few instructions that fused_persistent.cu needs from the device, each under a name of its own.
-// They are here so that the program above them also runs in an emulation without a GPU.
+// The few instructions that fused_persistent.cu needs from the device, each under a name of its
+// own. They are here so that the program above them also runs in an emulation without a GPU.
 typedef unsigned long long u64;
 typedef long long i64;
 typedef unsigned int u32;
@@ -74,8 +74,8 @@ __device__ __forceinline__ void bytes_to_halves(u32 v, u32& first, u32& second) 
   first = subtract_halves(__byte_perm(u, 0x64646464u, 0x4140), 0x64806480u);
   second = subtract_halves(__byte_perm(u, 0x64646464u, 0x4342), 0x64806480u);
 }
-// Byte I of `word` as an index of rows of 128 bytes in shared memory, `at` an address in row 0. The compiler
-// would need six instructions for these three.
+// Byte I of `word` as an index of rows of 128 bytes in shared memory, `at` an address in row 0. The
+// compiler would need six instructions for these three.
 template <int I>
 __device__ __forceinline__ u32 row_of_byte(u32 word, WholeAddress at) {
   u32 byte, found;
@@ -83,25 +83,28 @@ __device__ __forceinline__ u32 row_of_byte(u32 word, WholeAddress at) {
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(found) : "r"(byte * 128 + at));
   return found;
 }
-// sums += a times b: a has 16 rows of 16 halves, b 8 columns of 16. Lane 4 g + t gives columns 2 t and
-// 2 t + 8 of row g (a0, a2) and row g + 8 (a1, a3), rows as many of column g (b0, b1), and gets
+// sums += a times b: a has 16 rows of 16 halves, b 8 columns of 16. Lane 4 g + t gives columns 2 t
+// and 2 t + 8 of row g (a0, a2) and row g + 8 (a1, a3), rows as many of column g (b0, b1), and gets
 // columns 2 t and 2 t + 1 of both rows.
-__device__ __forceinline__ void multiply_add(float* sums, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+__device__ __forceinline__ void multiply_add(float* sums, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
+                                             u32 b1) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
                "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
                : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 // The same where there are no sums yet.
-__device__ __forceinline__ void multiply_first(float* sums, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+__device__ __forceinline__ void multiply_first(float* sums, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0,
+                                               u32 b1) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
                "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
                : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
                : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "f"(0.0f));
 }
 
-// Each 64-bit word is read and written whole; that is all the order that passing words needs. Two of them
-// are not one: an H200 gave a reader the second of a 128-bit store with what was there before as the first.
+// Each 64-bit word is read and written whole; that is all the order that passing words needs. Two
+// of them are not one: an H200 gave a reader the second of a 128-bit store with what was there
+// before as the first.
 __device__ __forceinline__ void store_word(u64* to, u64 word) {
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
 }

@@ -1,6 +1,6 @@
 #pragma once
-// What passes between blocks: words of {value, tag} and packets of twice {three halves, tag}. Whoever needs
-// one asks for it until its tags are the one that is due.
+// What passes between blocks: words of {value, tag} and packets of twice {three halves, tag}.
+// Whoever needs one asks for it until its tags are the one that is due.
 #include "fused_layout.cuh"
 
 // Whether to stop asking: somebody is missing, and the step ends with a wrong result.
@@ -25,7 +25,8 @@ __device__ void put_halves(u64* word, float a, float b, u32 tag) {
 
 // N pairs of neighbouring words per thread, all asked for before the first is waited for.
 template <int N>
-__device__ void take_pairs(const Step& step, const u64* words, const int* at, u32 tag, float2* out) {
+__device__ void take_pairs(const Step& step, const u64* words, const int* at, u32 tag,
+                           float2* out) {
   u64 got[N][2];
   u32 asked = 0;
 #pragma unroll
@@ -73,9 +74,9 @@ __device__ void await(const Step& step, const Packet* from, u32 tag, Packet& pac
   }
 }
 
-// All threads that keep asking for all packets slow everything down. So where a bit of HINTED says so,
-// senders count themselves in, and one thread of who waits looks at the counter before the others ask
-// at all. It orders nothing: what counts is still each packet's tag.
+// All threads that keep asking for all packets slow everything down. So where a bit of HINTED says
+// so, senders count themselves in, and one thread of who waits looks at the counter before the
+// others ask at all. It orders nothing: what counts is still each packet's tag.
 enum Hint { X1_SENT, X2_SENT, INNER_SENT, ATTENDED_SENT, PARTS_SENT, HINTS };
 
 __device__ constexpr bool hinted(Hint hint) { return HINTED >> hint & 1; }
@@ -83,8 +84,8 @@ __device__ constexpr bool hinted(Hint hint) { return HINTED >> hint & 1; }
 __device__ void count_in(const Step& step, Hint hint) {
   if (hinted(hint)) atomic_increment(step.control + 32 * (hint + 1));
 }
-// All lanes of a warp look, at one word: lanes that go apart here would stay apart, and every shuffle after
-// that would be one for each of them.
+// All lanes of a warp look, at one word: lanes that go apart here would stay apart, and every
+// shuffle after that would be one for each of them.
 __device__ void await_count(const Step& step, Hint hint, u32 target) {
   u32 asked = 0;
   while (read_counter(step.control + 32 * (hint + 1)) < target)
@@ -98,7 +99,8 @@ __device__ void await_hint(const Step& step, Hint hint, u32 target) {
 
 // The rows in the outbox, when all warps have put theirs there.
 template <int RUN>
-__device__ void send_rows(const Step& step, const Shared& shared, Packet* base, u32 tag, Hint hint) {
+__device__ void send_rows(const Step& step, const Shared& shared, Packet* base, u32 tag,
+                          Hint hint) {
   sync_block();
   const int mine = thread_id();
   if (mine >= packets_of(RUN)) return;

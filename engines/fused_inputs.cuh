@@ -8,8 +8,8 @@ __device__ constexpr int per_segment(int encoding) { return 8 << encoding; }
 template <int E, int COLUMNS>
 __device__ constexpr int plane() { return COLUMNS / per_segment(E) * 8 + (E == 2 ? PLANE_GAP : 0); }
 
-// Four lanes share two blocks of 64 four-bit codes, a quarter of each per lane, every other pair of blocks
-// in reverse: that spreads what a warp reads at once over all banks.
+// Four lanes share two blocks of 64 four-bit codes, a quarter of each per lane, every other pair of
+// blocks in reverse: that spreads what a warp reads at once over all banks.
 __device__ int block_turn(int segment) { return segment / 8 & 1; }
 
 // Where a column's input lies, so that neighbouring lanes read neighbouring 16 bytes of it: a lane
@@ -92,15 +92,17 @@ __device__ NormGains norm_gains(const u16* gain) {
     const Columns mine = columns_of_packet<X_RUN>(at);
 #pragma unroll
     for (int j = 0; j < PER_PACKET / 2; ++j)
-      if (at < X_PACKETS && j < mine.pairs) gains.pair[i][j] = *(const u32*)(gain + mine.column + 2 * j);
+      if (at < X_PACKETS && j < mine.pairs)
+        gains.pair[i][j] = *(const u32*)(gain + mine.column + 2 * j);
   }
   return gains;
 }
 
 // A normed input, times its gains: from packets or from the token's embedding.
 template <int E>
-__device__ void take_normed(const Step& step, Shared& shared, const Packet* packets, const u16* embedded,
-                            const NormGains& gains, u32 tag, Hint hint, u32 target) {
+__device__ void take_normed(const Step& step, Shared& shared, const Packet* packets,
+                            const u16* embedded, const NormGains& gains, u32 tag, Hint hint,
+                            u32 target) {
   constexpr int N = X_EACH, PAIRS = PER_PACKET / 2;
   Packet got[N];
   u32 asked = 0;
@@ -154,7 +156,8 @@ __device__ void take_normed(const Step& step, Shared& shared, const Packet* pack
 
 // Any other input than a normed one, as it was sent.
 template <int E, int COLUMNS, int RUN>
-__device__ void take(const Step& step, Shared& shared, const Packet* packets, u32 tag, Hint hint, u32 target) {
+__device__ void take(const Step& step, Shared& shared, const Packet* packets, u32 tag, Hint hint,
+                     u32 target) {
   constexpr int ALL = COLUMNS / RUN * packets_of(RUN), EACH = (ALL + THREADS - 1) / THREADS;
   constexpr int BATCH = EACH < 4 ? EACH : 4;
   u32 asked = 0;

@@ -1,5 +1,6 @@
 #pragma once
-// The parts of the attention put together: a warp takes 16 columns of all slices and sends the result.
+// The parts of the attention put together: a warp takes 16 columns of all slices and sends the
+// result.
 #include "fused_inputs.cuh"
 
 // One lane's share of a softmax: four columns of some slices.
@@ -13,9 +14,9 @@ __device__ void weigh(Average& a, float top) {
   a.top = top;
 }
 
-__device__ Average some_slices(const Step& step, const u64* parts, int column, int first, int splits,
-                               u32 tag) {
-  constexpr int AT_ONCE = 2, LANES = 32 / (UNIT / 4);  // lanes that share the slices of four columns
+__device__ Average some_slices(const Step& step, const u64* parts, int column, int first,
+                               int splits, u32 tag) {
+  constexpr int AT_ONCE = 2, LANES = 32 / (UNIT / 4);  // that share the slices of four columns
   const int head = column / HEAD_DIM;
   Average all = {NEGATIVE_INFINITY, 0, {0, 0, 0, 0}};
 #pragma unroll 1
@@ -35,7 +36,8 @@ __device__ Average some_slices(const Step& step, const u64* parts, int column, i
       const float log = head % 2 ? got[2 * i + 1].y : got[2 * i + 1].x;
       weigh(all, log > all.top ? log : all.top);
       const float share = log > NEGATIVE_INFINITY ? exponential(log - all.top) : 0;
-      const float2 a = two_halves(float_bits(got[2 * i].x)), b = two_halves(float_bits(got[2 * i].y));
+      const float2 a = two_halves(float_bits(got[2 * i].x)),
+                   b = two_halves(float_bits(got[2 * i].y));
       all.below += share;
       all.above[0] += share * a.x;
       all.above[1] += share * a.y;
@@ -46,8 +48,8 @@ __device__ Average some_slices(const Step& step, const u64* parts, int column, i
   return all;
 }
 
-__device__ void join_parts(const Step& step, const u64* parts, int splits, Packet* attended, u32 tag,
-                           u32 target) {
+__device__ void join_parts(const Step& step, const u64* parts, int splits, Packet* attended,
+                           u32 tag, u32 target) {
   constexpr int LANES = UNIT / 4;
   const int lane = lane_id();
 #pragma unroll 1
@@ -74,7 +76,7 @@ __device__ void join_parts(const Step& step, const u64* parts, int splits, Packe
     const u32 second = pack_halves(mine.above[2] * share, mine.above[3] * share);
     u32 word[3];
 #pragma unroll
-    for (int i = 0; i < 3; ++i) {  // the pairs of lane `lane`'s packet, from the lanes that have them
+    for (int i = 0; i < 3; ++i) {  // the pairs of this lane's packet, from lanes that have them
       const int pair = (3 * lane + i) % (UNIT / 2);
       const u32 even = shuffle_int(first, pair / 2), odd = shuffle_int(second, pair / 2);
       word[i] = pair % 2 ? odd : even;

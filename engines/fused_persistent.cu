@@ -4,15 +4,15 @@
 // kernel starts, its first loads travel. But weights do not depend on data. Here every warp knows
 // the list of weight rows it will need in the whole step and streams them through its own ring in
 // shared memory (bulk copies that complete on a barrier), always a ring ahead. What does depend on
-// data, a few thousand numbers per phase, passes between multiprocessors as packets of six halves with
-// tags: a packet says itself whether it is there, so that no fence has to order anything, and a hop
-// costs one store and one load. A tag is new in every layer of every step. Each block owns as many
-// rows as any other in every phase, so nobody can overwrite a packet that a slower block still has
-// to read.
+// data, a few thousand numbers per phase, passes between multiprocessors as packets of six halves
+// with tags: a packet says itself whether it is there, so that no fence has to order anything, and
+// a hop costs one store and one load. A tag is new in every layer of every step. Each block owns as
+// many rows as any other in every phase, so nobody can overwrite a packet that a slower block still
+// has to read.
 //
-// Phases of a layer: QKV, attention (a slice of the context per block), its parts put together, O, gate
-// and up, down; after the last, the head.
-// ENCODING: 0 fp16, 1 int8 with a scale per row, 2 nf4 with a scale per 64 columns.
+// Phases of a layer: QKV, attention (a slice of the context per block), its parts put together, O,
+// gate and up, down; after the last, the head. ENCODING: 0 fp16, 1 int8 with a scale per row, 2 nf4
+// with a scale per 64 columns.
 #ifndef EMULATED
 #include "fused_device.cuh"
 #endif
@@ -74,7 +74,12 @@ extern "C" __device__ int shared_bytes = sizeof(Shared);
 
 // Cycles of a block's first thread since the lap before, added to part `i`.
 #if TIMED
-#define LAP(i) if (thread_id() == 0) { const i64 now = cycles(); laps[i] += now - last; last = now; }
+#define LAP(i)                     \
+  if (thread_id() == 0) {          \
+    const i64 now = cycles();      \
+    laps[i] += now - last;         \
+    last = now;                    \
+  }
 #else
 #define LAP(i)
 #endif
@@ -144,7 +149,8 @@ KERNEL void fused_step(const Step step) {
     refill_at<AFTER_QKV>(step, shared, ring, warp);
     sync_block();  // what comes next takes the place of the input
     LAP(2);
-    if (slice.head >= 0) attend(step, shared, layer, gains, slice, position, qkv, parts, tag, parity);
+    if (slice.head >= 0)
+      attend(step, shared, layer, gains, slice, position, qkv, parts, tag, parity);
     else if (most_at(AMID_ATTENTION))  // by then the others attend, and nothing travels
       await_word(step, qkv + 2 * begin_of(QKV, (warp + ALL_WARPS / 2) % ALL_WARPS), tag);
     refill_at<AMID_ATTENTION>(step, shared, ring, warp);

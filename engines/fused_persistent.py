@@ -48,7 +48,7 @@ HALVES_OF_PACKET = (0, 1, 2, 6, 4, 5)
 def definitions(weights: FusedWeights, capacity: int, blocks: int) -> dict[str, object]:
     """What `fused_persistent.cu` is compiled for.
 
-    TILE, SPLIT_TOKENS, HINTED and REFILLS (at each `Point` of `fused_layout.cuh`, four bits: how
+    TILE, SPLIT_TOKENS, HINTED and REFILLS (at each `Point` of `fused_ring.cuh`, four bits: how
     many stages are asked for) were measured on an H200, for rows of 1,024 and 4,096 numbers.
     """
     sizes, encoding = weights.sizes, weights.layers[0].q.encoding

@@ -1,6 +1,7 @@
 #pragma once
 // Rows of weights, decoded in registers, times an input in shared memory.
 #include "fused_inputs.cuh"
+#include "fused_ring.cuh"
 
 // The two levels of every byte of four-bit codes: the low half's and the high half's.
 __device__ void fill_levels(const Step& step, Shared& shared) {
@@ -37,21 +38,22 @@ __device__ void decode(const char* row, int segment, WholeAddress levels, u32* t
 }
 
 // Sums of two rows, from a matrix instruction that is meant for 16 rows and 8 columns: to it, what
-// lanes 4 g to 4 g + 3 have of the two rows are rows g and g + 8, and what they have of the input is
-// column g. What it finds where g meets g are the products; the rest is nobody's.
+// lanes 4 g to 4 g + 3 have of the two rows are rows g and g + 8, and what they have of the input
+// is column g. What it finds where g meets g are the products; the rest is nobody's.
 struct Products { float found[4]; };
 
 __device__ void own_products(const Products& all, float* values) {
   const int lane = lane_id(), g = lane / 4;
   const bool mine = lane % 4 == g / 2;
 #pragma unroll
-  for (int i = 0; i < 2; ++i) values[i] = mine ? (g % 2 ? all.found[2 * i + 1] : all.found[2 * i]) : 0;
+  for (int i = 0; i < 2; ++i)
+    values[i] = mine ? (g % 2 ? all.found[2 * i + 1] : all.found[2 * i]) : 0;
 }
 
 // One segment per lane of all rows of N stages. Each two rows have SETS of sums, used in turn.
 template <int PHASE, int N, int SETS>
-__device__ void add_segment(const Shared& shared, const char* const* stages, const u16* x, int first, int s,
-                            bool there, Products* sums) {
+__device__ void add_segment(const Shared& shared, const char* const* stages, const u16* x,
+                            int first, int s, bool there, Products* sums) {
   constexpr int R = rows_of(PHASE), E = encoding_of(PHASE), WORDS = per_segment(E) / 2;
   constexpr int PLANE = plane<E, columns_of(PHASE)>(), BLOCKS = E == 2 ? 2 : 1;
   const WholeAddress levels = whole_address(&shared.levels[0][lane_id()]);
@@ -88,17 +90,18 @@ __device__ void add_segment(const Shared& shared, const char* const* stages, con
                        codes[1][8 * block + 1], columns[8 * block], columns[8 * block + 1]);
 #pragma unroll
         for (int w = 8 * block + 2; w < 8 * block + 8; w += 2)
-          multiply_add(found, codes[0][w], codes[1][w], codes[0][w + 1], codes[1][w + 1], columns[w],
-                       columns[w + 1]);
+          multiply_add(found, codes[0][w], codes[1][w], codes[0][w + 1], codes[1][w + 1],
+                       columns[w], columns[w + 1]);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) sums[row / 2 * SETS].found[i] += found[i] * scales[i / 2][block];
+        for (int i = 0; i < 4; ++i)
+          sums[row / 2 * SETS].found[i] += found[i] * scales[i / 2][block];
       }
       continue;
     }
 #pragma unroll
     for (int w = 0; w < WORDS; w += 2)
-      multiply_add(sums[row / 2 * SETS + w / 2 % SETS].found, codes[0][w], codes[1][w], codes[0][w + 1],
-                   codes[1][w + 1], columns[w], columns[w + 1]);
+      multiply_add(sums[row / 2 * SETS + w / 2 % SETS].found, codes[0][w], codes[1][w],
+                   codes[0][w + 1], codes[1][w + 1], columns[w], columns[w + 1]);
   }
 }
 
@@ -127,21 +130,23 @@ __device__ void add_stages(Shared& shared, Ring& ring, const u16* x, int chunk, 
 // All rows of this warp in a phase. For each group, `store(group, first, second)` is called by one
 // lane with the sums of its rows. The stages used last are left to be refilled by the caller.
 template <int PHASE, class Store>
-__device__ void multiply(const Step& step, Shared& shared, Ring& ring, int warp, const u16* x, float scale,
-                         const Store& store) {
+__device__ void multiply(const Step& step, Shared& shared, Ring& ring, int warp, const u16* x,
+                         float scale, const Store& store) {
   constexpr int R = rows_of(PHASE), N = at_once<PHASE>(), VALUES = power_of_two(N * R);
   constexpr int SETS = N * R > 2 ? 1 : 2, PAIRS = (N * R + 1) / 2;
   constexpr bool FITS = fits<PHASE>();
   const int begin = begin_of(PHASE, warp), end = begin_of(PHASE, warp + 1), lane = lane_id();
   const int value = lane_of(lane) & VALUES - 1;
-  if (FITS && ring.used > STAGES - most_groups(PHASE) * chunks_of(PHASE)) refill(step, shared, ring, warp, ring.used);
+  if (FITS && ring.used > STAGES - most_groups(PHASE) * chunks_of(PHASE))
+    refill(step, shared, ring, warp, ring.used);
 #pragma unroll 1
   for (int group = begin; group < end; group += N) {
     Products sums[PAIRS * SETS] = {};
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks_of(PHASE); ++chunk) {
       if (!FITS && ring.used) refill(step, shared, ring, warp, ring.used);
-      if (PHASE == HEAD && group + 1 == end) add_stages<PHASE, 1, SETS>(shared, ring, x, chunk, sums);
+      if (PHASE == HEAD && group + 1 == end)
+        add_stages<PHASE, 1, SETS>(shared, ring, x, chunk, sums);
       else add_stages<PHASE, N, SETS>(shared, ring, x, chunk, sums);
     }
     float values[2 * PAIRS > VALUES ? 2 * PAIRS : VALUES] = {};

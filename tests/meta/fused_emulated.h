@@ -1,8 +1,9 @@
-// Runs fused_persistent.cu on a CPU: every GPU thread is a coroutine of one operating system thread.
-// A coroutine gives way where a GPU thread may wait: at barriers, at shuffles, for words and copies.
-// Slow, deterministic, and without most of the races that hardware has; a program that deadlocks here
-// would deadlock there. Two words that are stored together arrive apart. With a CHAOS other than 0 blocks
-// and warps fall asleep for a while, and bulk copies arrive late and in any order; all chance comes from it.
+// Runs fused_persistent.cu on a CPU: every GPU thread is a coroutine of one operating system
+// thread. A coroutine gives way where a GPU thread may wait: at barriers, at shuffles, for words
+// and copies. Slow, deterministic, and without most of the races that hardware has; a program that
+// deadlocks here would deadlock there. Two words that are stored together arrive apart. With a
+// CHAOS other than 0 blocks and warps fall asleep for a while, and bulk copies arrive late and in
+// any order; all chance comes from it.
 #include <setjmp.h>
 #include <ucontext.h>
 
@@ -48,7 +49,7 @@ static bool complained;  // the program asked for what a GPU does not do
 #ifndef UNMET
 #define UNMET 0  // a planted fault: the threads of a block do not wait for each other
 #endif
-static const int MOST_SWEEPS = 300000;  // over all threads; a step takes some thousand without CHAOS
+static const int MOST_SWEEPS = 300000;  // over all threads; without CHAOS a step takes thousands
 
 inline void complain(const char* what, int number = 0) {
   fprintf(stderr, what, number);
@@ -218,7 +219,8 @@ extern "C" int shared_bytes() { return sizeof(Shared); }
 // The pairs of rows of the head, warp after warp.
 extern "C" void head_pairs(int* to) {
   for (int warp = 0; warp < ALL_WARPS; ++warp)
-    for (int i = 0; i < begin_of(HEAD, warp + 1) - begin_of(HEAD, warp); ++i) *to++ = head_pair(warp, i);
+    for (int i = 0; i < begin_of(HEAD, warp + 1) - begin_of(HEAD, warp); ++i)
+      *to++ = head_pair(warp, i);
 }
 extern "C" int run_step(const Step* step) {
   given = step;
