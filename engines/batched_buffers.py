@@ -15,6 +15,7 @@ import torch
 import triton
 
 from engines.batched_tiles import INTERPRETED, ON_A_GPU
+from engines.cuda_program import shared_bytes
 from engines.fused_weights import FusedWeights
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Buffers:
         self.weights = FusedWeights.of(state.model, state.cache.capacity)
         device, dtype, sizes = state.tokens.device, state.model.dtype, self.weights.sizes
         cuts = cuts or (ON_A_GPU if device.type == "cuda" else INTERPRETED)
-        shared = _shared_bytes(device)
+        shared = shared_bytes(device)
         self.cuts = tuple((rows, tiles.fitting(sizes, shared)) for rows, tiles in cuts)
         self.stride = max(16, int(triton.next_power_of_2(most_rows)))
         zeros = partial(torch.zeros, device=device)
@@ -75,12 +76,3 @@ class Buffers:
 
     def _most(self, of: Callable[[Tiles], int]) -> int:
         return max(of(tiles) for _, tiles in self.cuts)
-
-
-def _shared_bytes(device: torch.device) -> int:
-    """Shared memory that one program may have."""
-    if device.type != "cuda":
-        return ON_A_GPU[0][1].shared_bytes
-    properties = triton.runtime.driver.active.utils.get_device_properties(device.index or 0)
-    found: int = properties["max_shared_mem"]
-    return found

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from engines.cuda_program import CudaProgram
+from engines.cuda_program import CudaProgram, shared_bytes
 from engines.fused_formats import NF4_LEVELS
 from engines.fused_weights import FusedWeights
 
@@ -24,7 +24,6 @@ SOURCE = Path(__file__).with_name("fused_persistent.cu")
 CAPABILITY_NEEDED = (9, 0)
 WARPS = 8
 STAGE_BYTES = {0: 4096, 1: 4096, 2: 4608}
-SHARED_BYTES = 227 * 1024
 LEVELS_BYTES = 4 * 256 * 32
 MOST_STAGES = 6
 MOST_SPLITS = 16
@@ -60,7 +59,8 @@ def definitions(weights: FusedWeights, capacity: int, blocks: int) -> dict[str, 
     fixed = 4 * wide + 8 * tile * sizes.head_dim + 160 * sizes.layers
     fixed += WARPS * 16 * _pieces(weights, blocks, rows) + 2048
     fixed += LEVELS_BYTES if encoding == 2 else 0
-    stages = (SHARED_BYTES - fixed) // (WARPS * STAGE_BYTES[encoding])
+    room = shared_bytes(weights.embedding.device) - fixed
+    stages = room // (WARPS * STAGE_BYTES[encoding])
     return {
         "GRID": blocks,
         "LAYERS": sizes.layers,

@@ -94,7 +94,7 @@ def _many_rows(stack: ExitStack, shared_bytes: int) -> None:
     from engines.batched_tiles import ON_A_GPU
     from tests.meta.fused_models import fused_model
 
-    known = mock.patch.object(batched_buffers, "_shared_bytes", return_value=shared_bytes)
+    known = mock.patch.object(batched_buffers, "shared_bytes", return_value=shared_bytes)
     stack.enter_context(known)
     state = _state(fused_model("qwen3", dtype="float16", **QWEN), 64)
     step = BatchedStep(state, 512, cuts=ON_A_GPU)

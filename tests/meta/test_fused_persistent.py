@@ -177,6 +177,19 @@ def test_what_it_cannot_run_is_named():
     assert "float32" in refusal(FusedWeights.of(fused_model("qwen3").model, 64), 1, BLOCKS)
 
 
+def test_a_gpu_with_little_shared_memory_is_refused(monkeypatch):
+    """Two stages of eight warps take 64 KiB; sm_120 gives a block 99, sm_75 64."""
+    from engines import fused_persistent
+    from engines.fused_weights import FusedWeights
+
+    weights = FusedWeights.of(fp16_model().model, 64)
+    refused = {}
+    for kib in (227, 99, 64):
+        monkeypatch.setattr(fused_persistent, "shared_bytes", lambda _device, b=kib << 10: b)
+        refused[kib] = fused_persistent.refusal(weights, 1, BLOCKS)
+    assert refused == {227: None, 99: None, 64: "too large for shared memory"}
+
+
 def test_it_compiles_for_hopper(tmp_path):
     """With the constants of the 0.6B shape; needs a compiler, not a GPU."""
     if shutil.which("nvcc") is None:
