@@ -15,8 +15,8 @@ import torch
 import triton
 
 from engines.batched_tiles import INTERPRETED, ON_A_GPU
-from engines.cuda_program import shared_bytes
 from engines.fused_weights import FusedWeights
+from engines.shared_memory import shared_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
+from engines.shared_memory import OF_AN_H200_BYTES
+
 if TYPE_CHECKING:
     from engines.fused_weights import Sizes
 
@@ -48,8 +50,8 @@ class Tiles:
     attention_stages: int = 3
     programs: int = 128
     """Programs that the attention should have: about one for each multiprocessor."""
-    shared_bytes: int = 227 << 10
-    """Shared memory that a program may have: what an H200 gives."""
+    shared_bytes: int = OF_AN_H200_BYTES
+    """Shared memory that a program may have."""
     queries: int = 16
     """Queries that share a program where rows are consecutive tokens: a matrix unit takes 16."""
 

@@ -15,19 +15,7 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-SHARED_BYTES_OF_AN_H200 = 227 * 1024
 MOST_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-
-
-def shared_bytes(device: torch.device) -> int:
-    """Shared memory [bytes] that one block may ask for; an H200's where there is no GPU."""
-    if device.type != "cuda":
-        return SHARED_BYTES_OF_AN_H200
-    import triton  # beside every torch for CUDA, whose own properties lack this one
-
-    properties = triton.runtime.driver.active.utils.get_device_properties(device.index or 0)
-    found: int = properties["max_shared_mem"]
-    return found
 
 
 class CudaNotAvailable(RuntimeError):

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from engines.cuda_program import CudaProgram, shared_bytes
+from engines.cuda_program import CudaProgram
 from engines.fused_formats import NF4_LEVELS
 from engines.fused_weights import FusedWeights
+from engines.shared_memory import shared_bytes
 
 if TYPE_CHECKING:
     from engines.decode_state import DecodeState
