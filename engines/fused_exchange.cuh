@@ -101,6 +101,7 @@ __device__ void await_hint(const Step& step, Hint hint, u32 target) {
 template <int RUN>
 __device__ void send_rows(const Step& step, const Shared& shared, Packet* base, u32 tag,
                           Hint hint) {
+  static_assert(packets_of(RUN) <= THREADS, "a thread sends one packet at most");
   sync_block();
   const int mine = thread_id();
   if (mine >= packets_of(RUN)) return;

@@ -98,9 +98,10 @@ def _many_rows(stack: ExitStack, shared_bytes: int) -> None:
     stack.enter_context(known)
     state = _state(fused_model("qwen3", dtype="float16", **QWEN), 64)
     step = BatchedStep(state, 512, cuts=ON_A_GPU)
-    for rows in (1, 16, 64, 512):
-        step(Bucket(rows, min(rows, 64), apart=rows <= 64))
-        step(Bucket(rows, min(rows, 64), apart=False))
+    for rows in (1, 16, 64):
+        step(Bucket(rows, rows, apart=True))
+        step(Bucket(rows, rows, apart=False))
+    step(Bucket(512, 64, apart=False))
 
 
 if __name__ == "__main__":
